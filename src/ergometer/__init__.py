@@ -1,0 +1,29 @@
+"""Ergometer measures the work that training a neural network costs on this device."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ergometer.core.errors import ErgoError
+    from ergometer.core.record import Metric, Record
+    from ergometer.core.spec import Spec
+    from ergometer.run.measure import measure
+
+__version__ = "0.1.0"
+__all__ = ["ErgoError", "Metric", "Record", "Spec", "__version__", "measure"]
+
+_HOME = {
+    "ErgoError": "ergometer.core.errors",
+    "Metric": "ergometer.core.record",
+    "Record": "ergometer.core.record",
+    "Spec": "ergometer.core.spec",
+    "measure": "ergometer.run.measure",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name on first use, so that `ergo --help` loads nothing it does not need."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'ergometer' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOME[name]), name)

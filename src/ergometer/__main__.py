@@ -1,0 +1,3 @@
+from ergometer.cli import main
+
+main()

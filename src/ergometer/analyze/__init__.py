@@ -1,0 +1,1 @@
+"""Joins spans and samples on one clock into Metrics; pure."""

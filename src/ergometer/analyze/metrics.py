@@ -1,0 +1,221 @@
+"""Spans and samples of one run -> its Metrics, what is absent and why, and what makes it doubtful."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ergometer.analyze.sampled import Reading, cpu_metrics, level_metrics, read_windows, whole_energy
+from ergometer.analyze.statistics import FEWEST, TARGET, drift, median_interval, spread
+from ergometer.core.record import Metric
+from ergometer.core.spec import Spec
+from ergometer.store.samples import Samples
+from ergometer.store.spans import SpanTable
+
+_PRESSURE = 0.10
+_SLOWED = 0.90
+
+
+class Findings:
+    """What an analysis gathers."""
+
+    def __init__(self) -> None:
+        self.metrics: dict[str, Metric] = {}
+        self.absent: dict[str, str] = {}
+        self.warnings: list[str] = []
+
+    def energy(self, readings: dict[str, Reading], pieces: dict[str, int]) -> None:
+        """Whole-device energy, divided by each number of pieces: {'energy_per_step': 20, ...}."""
+        energy, why = whole_energy(readings)
+        for name, count in pieces.items():
+            if energy is None:
+                self.absent[name] = why
+            else:
+                self.metrics[name] = replace(energy, value=energy.value / count)
+
+    def levels(self, readings: dict[str, Reading]) -> None:
+        self.metrics |= cpu_metrics(readings)
+        levels, absent = level_metrics(readings)
+        self.metrics |= levels
+        self.absent |= absent
+
+
+def timed(times_s: Sequence[float]) -> Metric:
+    median, low, high = median_interval(times_s)
+    return Metric(value=median, unit="s", n=len(times_s), low=low, high=high, source="timed")
+
+
+def step_metrics(spec: Spec, spans: SpanTable, samples: Samples, facts: dict[str, Any]) -> Findings:
+    """Findings of a training or inference run; facts is what the worker reported."""
+    findings = Findings()
+    steps = spans.select(kind="step", name="timed")
+    _memory(findings, facts)
+    _counts(findings, facts)
+    if not len(steps):
+        return findings
+    times = steps.duration_s
+    step_time = timed(list(times))
+    findings.metrics["step_time"] = step_time
+    for name, percent in (("p90", 90), ("p99", 99)):
+        value = float(np.percentile(times, percent))
+        findings.metrics[f"step_time.{name}"] = Metric(value=value, unit="s", n=len(times))
+    findings.metrics["throughput"] = Metric(
+        value=spec.batch / step_time.value, unit="samples/s", n=step_time.n,
+        low=spec.batch / step_time.high if step_time.high else None,
+        high=spec.batch / step_time.low if step_time.low else None,
+    )  # fmt: skip
+    phases = spans.select(kind="phase")
+    for phase in ("forward", "backward", "optimizer"):
+        chosen = phases.select(phase=phase)
+        chosen = chosen.where(np.isin(chosen.start_ns, _starts_within(chosen, steps)))
+        if len(chosen):
+            findings.metrics[f"{phase}_time"] = timed(list(chosen.duration_s))
+    _achieved(findings)
+
+    readings = read_windows(samples, steps.start_ns, steps.end_ns)
+    findings.levels(readings)
+    findings.energy(readings, {"energy_per_step": len(steps), "energy_per_sample": len(steps) * spec.batch})
+    cpu = readings.get("process.cpu")
+    if cpu and not cpu.refused:
+        findings.metrics["cpu_time_per_step"] = Metric(
+            value=cpu.amount / len(steps), unit="s", n=len(steps), source=cpu.source, note="all threads of the worker"
+        )
+    findings.warnings += _doubts(list(times), samples, readings, facts)
+    return findings
+
+
+def _starts_within(spans: SpanTable, steps: SpanTable) -> Any:
+    """Start stamps of the spans that lie in one of the steps."""
+    at = np.searchsorted(steps.start_ns, spans.start_ns, side="right") - 1
+    inside = (at >= 0) & (spans.end_ns <= steps.end_ns[np.maximum(at, 0)])
+    return spans.start_ns[inside]
+
+
+def _memory(findings: Findings, facts: dict[str, Any]) -> None:
+    memory = facts.get("memory", {})
+    if "peak" in memory:
+        findings.metrics["peak_memory"] = Metric(
+            value=memory["peak"], unit="B", source="counter", note="resident memory of the worker, with the framework"
+        )
+    parts = memory.get("parts")
+    if not parts:
+        return
+    on_device = parts.get("device_peak") is not None
+    whole = parts["device_peak"] if on_device else memory["peak"]
+    if on_device:
+        findings.metrics["gpu_peak_memory"] = Metric(value=whole, unit="B", source="counter")
+    named = {name: parts[name] for name in ("parameters", "gradients", "optimizer", "input", "activations")}
+    if not on_device:
+        named["baseline"] = memory["baseline"]
+    for name, value in named.items():
+        findings.metrics[f"memory.{name}"] = Metric(value=value, unit="B", source="counter")
+    findings.metrics["memory.other"] = Metric(
+        value=whole - sum(named.values()), unit="B", source="counter", note="peak less all other parts"
+    )
+
+
+def _counts(findings: Findings, facts: dict[str, Any]) -> None:
+    counts = facts.get("counts")
+    if not counts:
+        return
+    units = {"parameters": "params", "macs_forward": "MAC", "macs_backward": "MAC", "bytes_forward": "B", "bytes_backward": "B"}
+    for name, unit in units.items():
+        findings.metrics[name] = Metric(value=counts[name], unit=unit, source="counter", note="per step" if unit != "params" else "")
+
+
+def _achieved(findings: Findings) -> None:
+    metrics = findings.metrics
+    if "macs_forward" not in metrics:
+        return
+    flop = 2 * (metrics["macs_forward"].value + metrics["macs_backward"].value)
+    step = metrics["step_time"]
+    metrics["achieved_flops"] = Metric(
+        value=flop / step.value, unit="FLOP/s", n=step.n,
+        low=flop / step.high if step.high else None, high=flop / step.low if step.low else None,
+        note="2 x multiply-accumulates / step time",
+    )  # fmt: skip
+
+
+def _doubts(times: list[float], samples: Samples, readings: dict[str, Reading], facts: dict[str, Any]) -> list[str]:
+    """Why the step time may not be what another day would show."""
+    doubts = []
+    reached = spread(times)
+    if len(times) < FEWEST:
+        doubts.append(f"too few samples: {len(times)} steps, and {FEWEST} are needed for an interval (raise --time)")
+    elif reached > TARGET and not facts.get("fixed_steps"):
+        doubts.append(f"too few samples: the interval is ±{100 * reached:.1f} % after {len(times)} steps (raise --time)")
+    change = drift(times)
+    if change:
+        doubts.append(f"drift: steps became {100 * abs(change):.0f} % {'slower' if change > 0 else 'faster'} during the run")
+    if facts.get("warmup_settled") is False:
+        doubts.append("drift: step times had not settled when the warm-up ended")
+    pressure = readings.get("pressure.cpu")
+    if pressure and not pressure.refused and pressure.amount > _PRESSURE * pressure.seconds:
+        share = 100 * pressure.amount / pressure.seconds
+        doubts.append(f"CPU pressure: tasks waited for a core {share:.0f} % of the time (stop other programs)")
+    wait, cpu = readings.get("process.wait"), readings.get("process.cpu")
+    if wait and cpu and cpu.amount > 0 and wait.amount > _PRESSURE * cpu.amount:
+        share = 100 * wait.amount / (wait.amount + cpu.amount)
+        doubts.append(f"CPU pressure: the worker itself waited {share:.0f} % of its time for a core")
+    doubts += _throttling(samples, readings)
+    return [f"unstable: {doubt}" for doubt in doubts]
+
+
+def _throttling(samples: Samples, readings: dict[str, Reading]) -> list[str]:
+    doubts = []
+    slowed = [
+        name for name, reading in readings.items()
+        if name.startswith("throttle.") and reading.n
+        and (reading.amount > 0 if reading.channel.kind == "counter" else reading.high > 0)
+    ]  # fmt: skip
+    if slowed:
+        doubts.append(f"throttling: {', '.join(slowed)}")
+    for timeline in samples.timelines:
+        for column, channel in enumerate(timeline.channels):
+            third = len(timeline.t_ns) // 3
+            if channel.name.startswith("frequency.") and third > 10 and channel.name in readings:
+                first, last = np.nanmean(timeline.values[:third, column]), np.nanmean(timeline.values[-third:, column])
+                if last < _SLOWED * first:
+                    doubts.append(f"throttling: {channel.name} fell from {first / 1e9:.2f} to {last / 1e9:.2f} GHz")
+    return doubts
+
+
+def window_metrics(samples: Samples, start_ns: int, end_ns: int, cores: int) -> Findings:
+    """Findings of any interval: a command, or a window of the user's own program."""
+    findings = Findings()
+    findings.metrics["wall_time"] = Metric(value=(end_ns - start_ns) * 1e-9, unit="s")
+    readings = read_windows(samples, np.array([start_ns]), np.array([end_ns]))
+    findings.levels(readings)
+    findings.energy(readings, {"energy": 1})
+    cpu = readings.get("process.cpu")
+    if cpu and not cpu.refused:
+        findings.metrics["cpu_time"] = Metric(value=cpu.amount, unit="s", n=cpu.n, source=cpu.source)
+        share = 100 * cpu.amount / cpu.seconds
+        findings.metrics["process_utilisation"] = Metric(
+            value=share, unit="%", n=cpu.n, source=cpu.source, note=f"100 % is one core of {cores}"
+        )
+    memory = readings.get("process.rss")
+    if memory and memory.n:
+        findings.metrics["peak_memory"] = Metric(
+            value=memory.high, unit="B", n=memory.n, source="estimated", note="highest sample: a shorter peak is missed"
+        )
+    findings.warnings += [f"unstable: {doubt}" for doubt in _throttling(samples, readings)]
+    return findings
+
+
+def observer_metrics(samples: Samples, summary: dict[str, Any] | None, period_s: float) -> dict[str, Metric]:
+    """What observing cost and how regular it was."""
+    found = {}
+    if summary and summary["wall_s"] > 0:
+        share = 100 * summary["cpu_s"] / summary["wall_s"]
+        found["observer.cpu"] = Metric(value=share, unit="%", source="counter", note="of one core, by the sampler")
+    if samples.timelines:
+        steps = np.diff(samples.timelines[0].t_ns) * 1e-9
+        if len(steps):
+            rate = len(steps) / float(steps.sum())
+            found["observer.rate"] = Metric(value=rate, unit="Hz", n=len(steps), source="timed")
+            late = float(np.percentile(np.abs(steps - period_s), 95))
+            note = "95 % of the samples came within this of their time"
+            found["observer.jitter"] = Metric(value=late, unit="s", n=len(steps), source="timed", note=note)
+    return found

@@ -1,0 +1,67 @@
+"""The command line: one file per command, each with HELP, configure(parser) and execute(arguments)."""
+
+import argparse
+import os
+import sys
+from importlib import import_module
+
+COMMANDS = ("doctor", "list", "run", "runs", "show", "exec")
+
+_DESCRIPTION = """\
+Ergometer measures what training a neural network costs on this device: time, energy,
+memory and heat, joined to the operation, layer and phase that caused them."""
+
+_EPILOG = """\
+start here:
+  ergo doctor                        what this device can measure, and what would let it measure more
+  ergo run mobilenet_v2 --batch 1,2  measure; a list is a sweep
+  ergo show last --layers            where the last run's time went
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    raw = argparse.RawDescriptionHelpFormatter
+    root = argparse.ArgumentParser(prog="ergo", description=_DESCRIPTION, epilog=_EPILOG, formatter_class=raw)
+    root.add_argument("--version", action="store_true", help="show the version and end")
+    commands = root.add_subparsers(dest="command", metavar="COMMAND", title="commands")
+    for name in COMMANDS:
+        module = import_module(f"ergometer.cli.{name}")
+        sub = commands.add_parser(
+            name, help=module.HELP, description=module.__doc__, epilog=module.EPILOG, formatter_class=raw
+        )
+        module.configure(sub)
+        sub.set_defaults(execute=module.execute)
+    return root
+
+
+def main() -> None:
+    """Run the command; end with its exit status."""
+    try:
+        sys.exit(_main())
+    except KeyboardInterrupt:
+        print("ergo: interrupted; what had finished is in the store", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:
+        # The reader of our output has gone (as in `ergo runs | head`): nothing is left to say.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+
+
+def _main() -> int:
+    root = parser()
+    arguments = root.parse_args()
+    if arguments.version:
+        from ergometer import __version__
+
+        print(f"ergometer {__version__}")
+        return 0
+    if arguments.command is None:
+        root.print_help()
+        return 2
+    from ergometer.core.errors import ErgoError
+
+    try:
+        return int(arguments.execute(arguments))
+    except ErgoError as error:
+        print(f"ergo: {error}", file=sys.stderr)
+        return error.exit_code

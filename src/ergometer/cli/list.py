@@ -1,0 +1,40 @@
+"""Lists the models, engines, sensors or data sets that there are."""
+
+import argparse
+
+HELP = "models, engines, sensors or data sets"
+EPILOG = "Each is a plug-in: a file of that name, or an entry point of an installed package.\n"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("kind", choices=("models", "engines", "sensors", "data"), help="what to list")
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    from ergometer.core import registry
+    from ergometer.core.quantity import format_shape
+    from ergometer.report import terminal
+
+    found = registry.load_all(arguments.kind)
+    if arguments.kind == "models":
+        columns = ["model", "network", "task", "input", "classes", "what its papers say"]
+        rows = [
+            [name, model.title, model.task, format_shape(model.input), str(model.classes), "\n".join(
+                f"{paper}: {text}" for paper, text in model.papers.items()
+            )]
+            for name, model in found.items()
+        ]  # fmt: skip
+    elif arguments.kind == "data":
+        columns = ["data", "what"]
+        rows = [[name, dataset.title] for name, dataset in found.items()]
+    else:
+        from ergometer.run.examine import probe_engines, probe_sensors
+
+        probes = probe_engines() if arguments.kind == "engines" else probe_sensors()
+        columns = [arguments.kind.removesuffix("s"), "what", "works", "what or why"]
+        rows = [
+            [name, found[name.split(" on ")[0]].title, "yes" if probe.ok else "no", terminal.escape(probe.reason)]
+            for name, probe in probes.items()
+        ]
+    terminal.console().print(terminal.table("", columns, rows, left=columns))
+    return 0

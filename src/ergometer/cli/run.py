@@ -1,0 +1,62 @@
+"""Measures the training or inference step of one or more networks.
+
+Each run is a fresh process. It checks that the network learns, warms up until times are steady, times
+steps until the 95 % interval of the median is within 2 % (or the time given ends), then traces some
+steps to see which operation cost what. Lists (--batch 1,2,4) make a sweep: a row per run."""
+
+import argparse
+
+HELP = "measure a network's training or inference; a list of values is a sweep"
+EPILOG = """\
+examples:
+  ergo run mobilenet_v2 --batch 1,2,4,8
+  ergo run lenet --mode infer --batch 16 --threads 1,2 --json out.json
+  ergo run path/to/net.py:build --input 3x224x224 --classes 10
+  ergo run squeezenet --batch 1,64 --memory-limit 1GB
+exit status: 0 if every run ended ok, 1 if one did not, 2 for a wrong request, 130 if interrupted.
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("models", nargs="+", metavar="MODEL", help="names from `ergo list models`, or file.py:function for your own")
+    add("--mode", default="train", metavar="train|infer", help="what to measure (default train)")
+    add("--batch", default="1", metavar="N,...", help="samples per step (default 1)")
+    add("--engine", default="torch", metavar="NAME,...", help="from `ergo list engines` (default torch)")
+    add("--device", default="cpu", metavar="NAME,...", help="cpu or cuda (default cpu)")
+    add("--threads", metavar="N,...", help="threads of the engine (default: one per core)")
+    add("--cores", action="append", metavar="LIST", help="pin to cores: 0,2 or 0-3, big or little; repeat for a sweep")
+    add("--input", metavar="CxHxW", help="input shape (default: the model's own)")
+    add("--classes", type=int, metavar="N", help="number of classes (default: the model's own)")
+    add("--data", default="synthetic", metavar="NAME", help="from `ergo list data` (default synthetic)")
+    add("--time", metavar="TIME", help="longest time of the timed steps (default 15s)")
+    add("--steps", type=int, metavar="N", help="time exactly N steps instead of until the interval is narrow")
+    add("--warmup", type=int, metavar="N", help="exactly N warm-up steps instead of until times are steady")
+    add("--trace-steps", type=int, default=5, metavar="N", help="steps under the op tracer (default 5; 0: none)")
+    add("--seed", type=int, default=0, metavar="N", help="for weights and data (default 0)")
+    add("--memory-limit", metavar="SIZE", help="kill the worker above this, such as 1GB")
+    add("--period", default="10ms", metavar="TIME", help="time between samples, 1ms or more (default 10ms)")
+    add("--sensors", metavar="NAME,...", help="only these, from `ergo list sensors` (default: all that work)")
+    add("--hang-timeout", default="300s", metavar="TIME", help="kill a worker that is silent for so long (default 300s)")
+    add("--json", metavar="FILE", help="write the records as JSON to FILE, or to standard output for -")
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    from ergometer.cli._sweep import run_all, specs_of
+    from ergometer.core.quantity import parse_seconds
+    from ergometer.report import machine, terminal
+
+    specs = specs_of(arguments)
+    records = run_all(specs, hang_s=parse_seconds(arguments.hang_timeout))
+    if arguments.json:
+        machine.write_records(records, arguments.json)
+    if arguments.json != "-":
+        out = terminal.console()
+        out.print(terminal.results(records))
+        for remark in terminal.remarks(records):
+            out.print(f"• {terminal.escape(remark)}")
+        if records:
+            out.print(f"[dim]ergo show {records[-1].id} --layers  shows where the time went[/]")
+    if len(records) < len(specs) or any(record.status == "interrupted" for record in records):
+        return 130
+    return 0 if all(record.status == "ok" for record in records) else 1

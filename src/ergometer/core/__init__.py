@@ -1,0 +1,1 @@
+"""Types, errors, clock and registry; the standard library alone."""

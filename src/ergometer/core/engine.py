@@ -1,0 +1,83 @@
+"""The contract of an engine: one framework running one Spec."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from ergometer.core.model import Model
+from ergometer.core.probe import Probe
+from ergometer.core.span import Span
+from ergometer.core.spec import Spec
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Boundaries of one step in monotonic ns: one more mark than there are phases."""
+
+    marks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Learning:
+    """The losses of some steps, and the parameters that did not change in them, each with the reason."""
+
+    losses: tuple[float, ...]
+    stuck: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """Counted from the executed model, per step. bytes: read and written by its ops."""
+
+    parameters: int
+    macs_forward: int
+    macs_backward: int
+    bytes_forward: int
+    bytes_backward: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryParts:
+    """Bytes of the executed model. activations: the most that live tensors reach beyond the others."""
+
+    parameters: int
+    gradients: int
+    optimizer: int
+    input: int
+    activations: int
+    device_peak: int | None = None
+
+
+class Engine(Protocol):
+    name: str
+    title: str
+    extra: str
+    devices: tuple[str, ...]
+    phases: tuple[str, ...]
+
+    def probe(self, device: str) -> Probe: ...
+
+    def versions(self) -> dict[str, str]: ...
+
+    def load(self, spec: Spec, model: Model, batch: Sequence[Any]) -> None:
+        """Build the model and move one batch (inputs, labels as numpy arrays) to the device."""
+
+    def step(self) -> Step: ...
+
+    def sync(self) -> None: ...
+
+    def learn(self, steps: int) -> Learning:
+        """Train on the fixed batch and report the losses and the parameters that did not change."""
+
+    def ops(self, steps: int) -> list[Span]:
+        """Run that many steps under the tracer; spans of kind step, phase and op, in monotonic ns."""
+
+    def memory(self) -> tuple[MemoryParts, list[Span]]:
+        """Run one step under the memory tracer; the parts, and op spans with their bytes."""
+
+    def counts(self) -> Counts: ...
+
+    def out_of_memory(self, error: BaseException) -> bool:
+        """Whether the framework's error means that memory ran out."""
+
+    def close(self) -> None: ...

@@ -1,0 +1,1 @@
+"""One file per data set: synthetic shapes and real loaders."""

@@ -1,0 +1,7 @@
+"""PyTorch, eager."""
+
+from ergometer.engines.torch.engine import Torch
+
+ENGINE = Torch
+
+__all__ = ["ENGINE"]

@@ -1,0 +1,1 @@
+"""Records -> what a person or a machine reads; never measures."""

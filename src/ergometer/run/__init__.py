@@ -1,0 +1,1 @@
+"""The parent and the measured worker: one Spec -> one Record."""

@@ -1,0 +1,42 @@
+"""The check that a network learns, made before any training time is reported."""
+
+import math
+from typing import Any
+
+from ergometer.core.engine import Engine
+from ergometer.core.errors import ErgoError
+
+_ROUND = 5
+_ROUNDS = 6
+_FALL = 0.001
+
+
+class NotLearning(ErgoError):
+    """The network runs but does not learn."""
+
+
+def check_learning(engine: Engine) -> dict[str, Any]:
+    """Train on one fixed batch until the loss has fallen and every parameter has changed, or give up.
+
+    Returns ok, reason and the losses. A few steps suffice for a network that learns; one with dropout may
+    need more, so up to 30 are tried.
+    """
+    losses: list[float] = []
+    stuck: dict[str, str] | None = None
+    for _ in range(_ROUNDS):
+        outcome = engine.learn(_ROUND)
+        losses += outcome.losses
+        if not all(math.isfinite(loss) for loss in losses):
+            step = next(number for number, loss in enumerate(losses, 1) if not math.isfinite(loss))
+            return {"ok": False, "reason": f"the loss is {losses[step - 1]} at step {step}", "losses": losses}
+        stuck = {name: why for name, why in outcome.stuck.items() if stuck is None or name in stuck}
+        fallen = min(losses[1:]) < losses[0] * (1 - _FALL)
+        if fallen and not stuck:
+            return {"ok": True, "reason": "", "losses": losses}
+    if stuck:
+        name, why = next(iter(stuck.items()))
+        others = f" and {len(stuck) - 1} more" if len(stuck) > 1 else ""
+        reason = f"parameter {name}{others} did not change in {len(losses)} steps: {why}"
+    else:
+        reason = f"the loss did not fall in {len(losses)} steps on one batch: {losses[0]:.4g} to {losses[-1]:.4g}"
+    return {"ok": False, "reason": reason, "losses": losses}

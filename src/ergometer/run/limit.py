@@ -1,0 +1,64 @@
+"""A hard memory limit for the worker: a cgroup of its own where one can be made."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from ergometer.core.sensor import read_text
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryGroup:
+    """A cgroup with a memory limit. version is 1 or 2."""
+
+    path: Path
+    version: int
+
+    def kills(self) -> int:
+        """How many processes the kernel has killed in it for memory."""
+        text = read_text(self.path / ("memory.events" if self.version == 2 else "memory.oom_control")) or ""
+        return sum(int(line.split()[1]) for line in text.splitlines() if line.startswith("oom_kill "))
+
+    def remove(self) -> None:
+        try:
+            self.path.rmdir()
+        except OSError:
+            pass  # a process that is just ending still holds it; it is empty and costs nothing
+
+
+def make_group(name: str, limit_bytes: int) -> MemoryGroup | None:
+    """A cgroup below our own with this limit, or None where the system does not let us make one."""
+    for line in (read_text(Path("/proc/self/cgroup")) or "").splitlines():
+        _, controllers, own = line.split(":", 2)
+        if controllers == "memory":
+            folder = Path("/sys/fs/cgroup/memory") / own.lstrip("/") / name
+            settings = {"memory.limit_in_bytes": limit_bytes, "memory.memsw.limit_in_bytes": limit_bytes}
+            required, version = "memory.limit_in_bytes", 1
+        elif not controllers:
+            folder = Path("/sys/fs/cgroup") / own.lstrip("/") / name
+            settings = {"memory.max": limit_bytes, "memory.swap.max": 0}
+            required, version = "memory.max", 2
+        else:
+            continue
+        group = MemoryGroup(folder, version)
+        try:
+            folder.mkdir()
+            for file, value in settings.items():
+                if file == required or (folder / file).exists():
+                    with open(folder / file, "w") as handle:
+                        handle.write(str(value))
+            if os.access(folder / "cgroup.procs", os.W_OK):
+                return group
+        except OSError:
+            pass  # not ours to make; the next hierarchy, or watching, is tried
+        group.remove()
+    return None
+
+
+def how_limited() -> str:
+    """In words, how a memory limit would be kept on this system."""
+    group = make_group(f"ergo-probe-{os.getpid()}", 1 << 30)
+    if group is None:
+        return "watched at every sample and killed when over (no cgroup can be made here)"
+    group.remove()
+    return f"cgroup v{group.version}"

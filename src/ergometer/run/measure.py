@@ -1,0 +1,133 @@
+"""Windows of the user's own program: `with measure("epoch") as m: ...`, then `m.record`.
+
+The outermost window starts the sampler and stops it; windows inside it share it and only stamp the
+clock. What a window cost is worked out when its record is asked for, or when the outermost ends.
+"""
+
+import os
+import sys
+import threading
+from dataclasses import replace
+from types import TracebackType
+from typing import Self
+
+from ergometer.analyze.metrics import Findings, window_metrics
+from ergometer.core.clock import now_ns
+from ergometer.core.errors import ErgoError
+from ergometer.core.record import Record
+from ergometer.core.span import Span
+from ergometer.core.spec import Spec
+from ergometer.run.finish import RAW, SPANS, RunDirectory, observe, store_record, timestamp
+from ergometer.run.host import fingerprint
+from ergometer.run.sampling import Sampling
+from ergometer.store.database import Store
+from ergometer.store.samples import Samples
+from ergometer.store.spans import SpanTable
+
+
+class _Session:
+    """One sampler, shared by nested windows."""
+
+    def __init__(self, name: str, period_s: float):
+        self.store = Store()
+        self.run = RunDirectory(self.store)
+        self.spec = Spec(model=name, engine="-", mode="measure", period_s=period_s, trace_steps=0)
+        self.record = Record(
+            id=self.run.id, spec=self.spec, status="running", started_at=timestamp(), host=fingerprint(),
+            directory=str(self.run.path),
+        )  # fmt: skip
+        self.store.put(self.record)
+        self.sampling = Sampling(self.run.path / RAW, period_s=period_s, pid=os.getpid())
+        self.samples: Samples | None = None
+        self.windows: list[Window] = []
+
+    def samples_now(self) -> Samples:
+        if self.samples is not None:
+            return self.samples
+        from ergometer.analyze.raw import read_raw
+
+        self.sampling.flush()
+        return read_raw(self.run.path / RAW)
+
+    def close(self, failure: str) -> None:
+        self.sampling.stop()
+        spans = [Span(w.start_ns, w.end_ns, "window", w.name) for w in self.windows if w.end_ns]
+        SpanTable.of(spans).save(self.run.path / SPANS)
+        self.samples = self.run.keep_samples()
+        outermost = self.windows[0]
+        record = outermost.record
+        record = replace(record, status="failed" if failure else "ok", reason=failure)
+        outermost.set_record(store_record(self.store, record))
+        self.run.close()
+
+
+_current: _Session | None = None
+_guard = threading.Lock()
+
+
+class Window:
+    """An interval of this program; use it through measure()."""
+
+    def __init__(self, name: str, period_s: float):
+        self.name, self.period_s = name, period_s
+        self.start_ns = self.end_ns = 0
+        self._session: _Session | None = None
+        self._owner = False
+        self._record: Record | None = None
+
+    def __enter__(self) -> Self:
+        global _current
+        with _guard:
+            if _current is None:
+                _current = _Session(self.name, self.period_s)
+                self._owner = True
+            self._session = _current
+            self._session.windows.append(self)
+        _finish_device_work()
+        self.start_ns = now_ns()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        global _current
+        _finish_device_work()
+        self.end_ns = now_ns()
+        if self._owner and self._session is not None:
+            with _guard:
+                _current = None
+            self._session.close(f"{kind.__name__}: {error}" if kind else "")
+
+    @property
+    def record(self) -> Record:
+        """What the window cost. Asked for inside an open outer window, it reads the samples up to now."""
+        if self._session is None or not self.end_ns:
+            raise ErgoError(f"window {self.name!r} has not ended: ask for its record after the with block.")
+        if self._record is None:
+            self.set_record(self._analysed(self._session))
+        assert self._record is not None
+        return self._record
+
+    def set_record(self, record: Record) -> None:
+        self._record = record
+
+    def _analysed(self, session: _Session) -> Record:
+        samples = session.samples_now()
+        findings: Findings = window_metrics(samples, self.start_ns, self.end_ns, len(os.sched_getaffinity(0)))
+        observe(findings, samples, session.sampling if session.samples is not None else None, self.period_s)
+        return replace(
+            session.record, spec=replace(session.spec, model=self.name), status="ok", metrics=findings.metrics,
+            absent=findings.absent, warnings=tuple(findings.warnings),
+        )  # fmt: skip
+
+
+def _finish_device_work() -> None:
+    """A window ends when the accelerator has finished, not when the host has queued its work."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+
+
+def measure(name: str, *, period_s: float = 0.01) -> Window:
+    """A window over the code in its with block: wall time, CPU, memory, energy, temperature."""
+    return Window(name, period_s)

@@ -1,0 +1,270 @@
+"""One Spec -> one Record: starts the worker and the sampler, waits, and writes down how it ended."""
+
+import json
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ergometer.analyze.metrics import Findings, step_metrics
+from ergometer.core.errors import ErgoError, StoreError
+from ergometer.core.quantity import format_value
+from ergometer.core.record import Metric, Record
+from ergometer.core.sensor import read_text
+from ergometer.core.spec import Spec
+from ergometer.run.finish import RAW, SPANS, RunDirectory, observe, store_record, timestamp
+from ergometer.run.host import fingerprint
+from ergometer.run.interrupt import Interrupt
+from ergometer.run.launch import Held
+from ergometer.run.limit import MemoryGroup, make_group
+from ergometer.run.sampling import Sampling
+from ergometer.store.database import Store
+from ergometer.store.home import Lock, write_json
+from ergometer.store.samples import Samples
+from ergometer.store.spans import SpanTable
+
+HANG_S = 300.0
+_GRACE_S = 5.0
+
+
+@dataclass(slots=True)
+class Progress:
+    """What can be shown while a run goes on."""
+
+    spec: Spec
+    stage: str = "start"
+    step: int = 0
+    rate: float | None = None
+    live: dict[str, float] = field(default_factory=dict)
+
+
+Watch = Callable[[Progress], None]
+
+
+@dataclass(slots=True)
+class _Outcome:
+    """How the worker ended, before anything is analysed."""
+
+    done: bool = False
+    interrupted: bool = False
+    hung: bool = False
+    over_limit: bool = False
+    error: str = ""
+    exit_status: int | None = None
+
+
+@contextmanager
+def one_at_a_time(store: Store, tell: Callable[[str], None]) -> Iterator[None]:
+    """Wait until no other measurement runs here: two at once would disturb each other's numbers."""
+    lock = Lock(store.base / "measuring.lock")
+    if not lock.acquire(wait=False):
+        tell("another measurement is running on this device; waiting for it to end (Ctrl-C gives up)")
+        lock.acquire(wait=True)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def run_spec(spec: Spec, store: Store, watch: Watch, interrupt: Interrupt, *, hang_s: float = HANG_S) -> Record:
+    """Run one Spec in a fresh worker. Whatever happens to the worker, there is a Record."""
+    run = RunDirectory(store)
+    record = Record(
+        id=run.id, spec=spec, status="running", started_at=timestamp(), host=fingerprint(), directory=str(run.path)
+    )
+    try:
+        write_json(run.path / "spec.json", spec.to_json())
+        store.put(record)
+        return _Run(spec, run, record, store, watch, interrupt, hang_s).finish()
+    finally:
+        run.close()
+
+
+class _Run:
+    def __init__(
+        self, spec: Spec, run: RunDirectory, record: Record, store: Store, watch: Watch, interrupt: Interrupt,
+        hang_s: float,
+    ):  # fmt: skip
+        self.spec, self.run, self.record, self.store, self.hang_s = spec, run, record, store, hang_s
+        self.watch, self.interrupt = watch, interrupt
+        self.progress = Progress(spec)
+        self.outcome = _Outcome()
+        self.sampling: Sampling | None = None
+        self.kills_before = _kernel_kills()
+        limit = spec.budget.memory_bytes
+        self.group: MemoryGroup | None = make_group(f"ergo-{run.id}", limit) if limit else None
+        messages_read, messages_write = os.pipe()
+        release_read, self.release = os.pipe()
+        self.messages = messages_read
+        self.log = run.path / "worker.log"
+        with open(self.log, "wb") as output:
+            self.worker = Held(
+                [sys.executable, "-m", "ergometer.run.worker", str(run.path), str(messages_write), str(release_read)],
+                cores=spec.cores, cgroup=self.group.path if self.group else None, die_with_parent=True,
+                pass_fds=(messages_write, release_read), environment=_environment(spec), output=output,
+            )  # fmt: skip
+        os.close(messages_write)
+        os.close(release_read)
+        try:
+            self._observe_worker()
+        except ErgoError as error:
+            self.outcome.error = str(error)
+        finally:
+            self._end_worker()
+
+    def _observe_worker(self) -> None:
+        watched = self.spec.budget.memory_bytes if self.group is None else None
+        self.sampling = Sampling(
+            self.run.path / RAW, period_s=self.spec.period_s, pid=self.worker.pid, sensors=self.spec.sensors,
+            limit_bytes=watched, avoid_cores=self.spec.cores,
+        )  # fmt: skip
+        self.worker.go()
+        self._wait()
+        self.sampling.stop()
+
+    def _wait(self) -> None:
+        """Block until the worker is done or must end. Wakes only for messages, signals and the hang limit."""
+        assert self.sampling is not None
+        pending, heard_at, stop_by = b"", time.monotonic(), None
+        listening = [self.messages, self.sampling.fd, self.interrupt.fileno()]
+        while True:
+            deadline = heard_at + self.hang_s if stop_by is None else stop_by
+            readable, _, _ = select.select(listening, [], [], max(0.0, deadline - time.monotonic()))
+            if self.interrupt.count and not self.outcome.interrupted:
+                self.outcome.interrupted = True
+                self.interrupt.clear()
+                stop_by = time.monotonic() + _GRACE_S
+                self.worker.signal(signal.SIGTERM)
+                continue
+            if not readable or self.interrupt.count > 1:
+                self.outcome.hung = not self.outcome.interrupted
+                return
+            if self.sampling.fd in readable:
+                self.sampling.hear()
+                self.progress.live = self.sampling.live
+                if self.sampling.over_limit or self.sampling.error or self.sampling.ended:
+                    self.outcome.over_limit = self.sampling.over_limit
+                    return
+            if self.messages in readable:
+                data = os.read(self.messages, 1 << 16)
+                if not data:
+                    return  # the worker has died
+                heard_at = time.monotonic()
+                *lines, pending = (pending + data).split(b"\n")
+                for line in lines:
+                    self._take(json.loads(line))
+                if self.outcome.done or self.outcome.error:
+                    return
+            self.watch(self.progress)
+
+    def _take(self, message: dict[str, Any]) -> None:
+        event = message["event"]
+        if event == "stage":
+            self.progress.stage, self.progress.step, self.progress.rate = message["name"], 0, None
+        elif event == "progress":
+            self.progress.step, self.progress.rate = message["step"], message["rate"]
+        elif event == "error":
+            self.outcome.error = message["reason"]
+        elif event == "done":
+            self.outcome.done = True
+
+    def _end_worker(self) -> None:
+        if not self.outcome.done:
+            self.worker.kill()
+        os.close(self.release)
+        self.outcome.exit_status = self.worker.wait()
+        os.close(self.messages)
+        if self.sampling is not None:
+            self.sampling.stop()
+
+    def finish(self) -> Record:
+        samples = self.run.keep_samples()
+        facts = self._facts()
+        status, reason = self._verdict(facts)
+        findings = self._findings(samples, facts)
+        findings.metrics.setdefault("peak_memory", self._sampled_peak(samples))
+        if findings.metrics["peak_memory"].value <= 0:
+            del findings.metrics["peak_memory"]
+        observe(findings, samples, self.sampling, self.spec.period_s)
+        host = self.record.host | {"versions": self.record.host["versions"] | facts.get("versions", {})}
+        if self.group is not None:
+            self.group.remove()
+        record = Record(
+            id=self.record.id, spec=self.spec, status=status, reason=reason, started_at=self.record.started_at,
+            host=host, metrics=findings.metrics, absent=findings.absent, warnings=tuple(findings.warnings),
+            directory=self.record.directory,
+        )  # fmt: skip
+        return store_record(self.store, record)
+
+    def _facts(self) -> dict[str, Any]:
+        text = read_text(self.run.path / "worker.json")
+        return json.loads(text) if text else {}
+
+    def _findings(self, samples: Samples, facts: dict[str, Any]) -> Findings:
+        try:
+            return step_metrics(self.spec, SpanTable.load(self.run.path / SPANS), samples, facts)
+        except StoreError:
+            return Findings()  # the worker did not live to write its spans
+
+    def _verdict(self, facts: dict[str, Any]) -> tuple[str, str]:
+        """(status, reason)."""
+        limit = self.spec.budget.memory_bytes
+        if self.outcome.over_limit or (self.group and self.group.kills()):
+            return "out_of_memory", f"killed at the memory limit of {format_value(limit or 0, 'B')}"
+        if self.sampling is None or self.sampling.error:
+            return "failed", self.outcome.error or (self.sampling.error if self.sampling else "no sampler")
+        if self.outcome.interrupted:
+            return "interrupted", facts.get("reason") or f"stopped by the user during {self.progress.stage}"
+        if self.outcome.hung:
+            return "failed", (
+                f"the worker said nothing for {self.hang_s:g} s during {self.progress.stage} and was killed "
+                "(raise --hang-timeout if the device is that slow)"
+            )
+        if self.sampling.summary is None:
+            return "failed", "the sampler was killed; without it nothing is observed: run again"
+        if self.outcome.error:
+            return "failed", self.outcome.error
+        if facts:
+            return facts["status"], facts["reason"]
+        if self.outcome.exit_status == -signal.SIGKILL and _kernel_kills() > self.kills_before:
+            return "out_of_memory", "killed by the kernel because the device ran out of memory"
+        return "failed", f"the worker {_death(self.outcome.exit_status)} during {self.progress.stage}{self._last_words()}"
+
+    def _last_words(self) -> str:
+        lines = [line for line in (read_text(self.log) or "").splitlines() if line and not line.startswith("USDT:")]
+        return f": {lines[-1][:200]}" if lines else f" (see {self.log})"
+
+    def _sampled_peak(self, samples: Samples) -> Metric:
+        """The highest that the worker was seen to reach, for one that did not live to tell."""
+        peak, n = float(self.worker.peak_bytes or 0), 1
+        for name in ("process.rss", "process.peak"):
+            found = samples.find(name)
+            if found is not None:
+                values = found[0].values[:, found[1]]
+                values = values[values == values]
+                if len(values):
+                    peak, n = max(peak, float(values.max())), len(values)
+        return Metric(value=peak, unit="B", n=n, source="counter", note="reached before the worker ended")
+
+
+def _environment(spec: Spec) -> dict[str, str]:
+    threads = spec.threads or len(spec.cores or os.sched_getaffinity(0))
+    return {name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+
+
+def _kernel_kills() -> int:
+    """How many processes the kernel has killed for memory since boot."""
+    text = read_text(Path("/proc/vmstat")) or ""
+    return sum(int(line.split()[1]) for line in text.splitlines() if line.startswith("oom_kill "))
+
+
+def _death(exit_status: int | None) -> str:
+    if exit_status is not None and exit_status < 0:
+        return f"was killed by {signal.Signals(-exit_status).name}"
+    return f"ended with exit status {exit_status}"

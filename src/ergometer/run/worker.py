@@ -1,0 +1,235 @@
+"""The measured process: loads one model, checks that it learns, times it, then traces it.
+
+    python -m ergometer.run.worker DIRECTORY MESSAGES RELEASE
+
+Reads spec.json in the directory, writes worker.json and spans.npz there, and tells the parent where it
+stands through the file descriptor MESSAGES. It ends when the parent closes RELEASE, so that the sampler
+can look at it once more.
+"""
+
+import dataclasses
+import json
+import os
+import re
+import signal
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+from ergometer.analyze.statistics import TARGET, settled, spread
+from ergometer.core import registry
+from ergometer.core.clock import now_ns
+from ergometer.core.engine import Engine, Step
+from ergometer.core.errors import ErgoError, UnavailableError, UsageError
+from ergometer.core.span import Span
+from ergometer.core.spec import Spec
+from ergometer.run.learning import NotLearning, check_learning
+from ergometer.run.resolve import described, is_file, resolve
+from ergometer.store.home import write_json
+from ergometer.store.spans import SpanTable
+
+DEFAULT_TIME_S = 15.0
+_FEWEST_STEPS = 20
+_SHORTEST_S = 1.0  # so that sensors of 100 ms resolve the whole
+_MOST_WARMUP = 200
+_TELL_NS = 250_000_000
+
+
+class Stopped(Exception):
+    """The user stopped the run before there was anything to keep."""
+
+
+class Worker:
+    def __init__(self, spec: Spec, messages: int):
+        self.spec = spec
+        self.facts: dict[str, Any] = {"fixed_steps": spec.steps is not None}
+        self.spans: list[Span] = []
+        self.stop = False
+        self._messages = messages
+        self._stage = ("start", now_ns())
+        self._keep_going = False
+        self._told_ns = 0
+        signal.signal(signal.SIGTERM, self._on_stop)
+
+    def _on_stop(self, number: int, frame: Any) -> None:
+        self.stop = True
+        if not self._keep_going:
+            raise Stopped
+
+    def say(self, event: str, **values: Any) -> None:
+        os.write(self._messages, json.dumps({"event": event, **values}).encode() + b"\n")
+
+    @property
+    def stage_name(self) -> str:
+        return self._stage[0]
+
+    def stage(self, name: str) -> None:
+        """End the current stage and begin another."""
+        previous, start = self._stage
+        self._stage = (name, now_ns())
+        self.spans.append(Span(start, self._stage[1], "stage", previous))
+        self._keep_going = name == "timed"
+        self.say("stage", name=name)
+
+    def measure(self) -> None:
+        spec = self.spec
+        self.stage("load")
+        engine: Engine = registry.load("engines", spec.engine)()
+        probe = engine.probe(spec.device)
+        if not probe.ok:
+            raise UnavailableError(f"{probe.reason}: {probe.remedy}" if probe.remedy else probe.reason)
+        self.facts["versions"] = engine.versions()
+        baseline = resident_bytes("VmRSS")
+        model = resolve(spec)
+        batch = registry.load("data", spec.data).batch(
+            spec.input or model.input, spec.classes or model.classes, spec.batch, spec.seed
+        )
+        try:
+            engine.load(spec, model, batch)
+            self.facts["phases"] = engine.phases
+            self.stage("first step")
+            engine.step()
+            if spec.mode == "train":
+                self.stage("learning check")
+                self.facts["learning"] = check_learning(engine)
+                if not self.facts["learning"]["ok"]:
+                    self.end("not_learning", self.facts["learning"]["reason"])
+                    return
+            self._time(engine)
+            self.facts["memory"] = {"baseline": baseline, "peak": resident_bytes("VmHWM")}
+            if self.stop:
+                self.end("interrupted", "stopped by the user; the steps up to there are kept")
+                return
+            self._explain(engine)
+            self.end("ok", "")
+        except MemoryError as error:
+            self.end("out_of_memory", str(error) or "memory ran out")
+        except Exception as error:
+            if not engine.out_of_memory(error):
+                raise
+            self.end("out_of_memory", str(error).splitlines()[0])
+
+    def end(self, status: str, reason: str) -> None:
+        self.facts |= {"status": status, "reason": reason}
+        self.facts.setdefault("memory", {"peak": resident_bytes("VmHWM")})
+
+    def _time(self, engine: Engine) -> None:
+        spec = self.spec
+        budget_s = spec.budget.time_s or DEFAULT_TIME_S
+        self.stage("warm-up")
+        self._warm_up(engine, budget_s)
+        self.stage("timed")
+        steps: list[Step] = []
+        times: list[float] = []
+        check_at = _FEWEST_STEPS
+        end_ns = now_ns() + int(budget_s * 1e9)
+        shortest_ns = now_ns() + int(min(_SHORTEST_S, budget_s) * 1e9)
+        while not self.stop:
+            step = engine.step()
+            steps.append(step)
+            times.append((step.marks[-1] - step.marks[0]) * 1e-9)
+            now, count = step.marks[-1], len(times)
+            self._tell(now, count, times)
+            if spec.steps is not None:
+                if count >= spec.steps or (spec.budget.time_s and now > end_ns):
+                    break
+            elif now > end_ns:
+                break
+            elif count >= check_at and now > shortest_ns:
+                if spread(times) <= TARGET:
+                    break
+                check_at = count + max(1, count // 10)
+        for number, step in enumerate(steps):
+            self.spans.append(Span(step.marks[0], step.marks[-1], "step", "timed", number))
+            for phase, start, end in zip(engine.phases, step.marks, step.marks[1:], strict=False):
+                self.spans.append(Span(start, end, "phase", phase, number, phase))
+        if spec.mode == "train" and not self.stop:
+            final = engine.learn(1).losses[0]
+            self.facts["final_loss"] = final
+            if final != final or abs(final) == float("inf"):
+                raise NotLearning(f"the loss became {final} after {len(steps)} steps: these times are not of training")
+
+    def _tell(self, now: int, count: int, times: list[float]) -> None:
+        if now - self._told_ns > _TELL_NS:
+            self._told_ns = now
+            recent = times[-50:]
+            self.say("progress", step=count, rate=self.spec.batch * len(recent) / sum(recent))
+
+    def _warm_up(self, engine: Engine, budget_s: float) -> None:
+        """Step until times are steady, for at most half of the budget."""
+        times: list[float] = []
+        end = time.monotonic() + budget_s / 2
+        wanted = self.spec.warmup
+        while len(times) < (_MOST_WARMUP if wanted is None else wanted):
+            step = engine.step()
+            times.append((step.marks[-1] - step.marks[0]) * 1e-9)
+            self._tell(step.marks[-1], len(times), times)
+            if wanted is None and (settled(times) or time.monotonic() > end):
+                break
+        self.facts["warmup_steps"] = len(times)
+        if wanted is None:
+            self.facts["warmup_settled"] = settled(times)
+
+    def _explain(self, engine: Engine) -> None:
+        """Counts, op spans and memory parts: in steps of their own, after the timed ones."""
+        self.stage("count")
+        self.facts["counts"] = dataclasses.asdict(engine.counts())
+        if self.spec.trace_steps:
+            self.stage("trace")
+            self.spans += engine.ops(self.spec.trace_steps)
+        self.stage("memory")
+        parts, spans = engine.memory()
+        self.facts["memory"]["parts"] = dataclasses.asdict(parts)
+        self.spans += spans
+        self.stage("end")
+        engine.close()
+
+
+def resident_bytes(field: str) -> int:
+    """VmRSS (now) or VmHWM (highest ever) of this process."""
+    match = re.search(rf"^{field}:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
+    assert match is not None
+    return int(match[1]) * 1024
+
+
+def explained(error: Exception, spec: Spec) -> str:
+    """One sentence for an error of the framework or of the user's model."""
+    if is_file(spec.model):
+        path = Path(spec.model.partition(".py:")[0] + ".py").resolve()
+        return f"{spec.model} failed with batch {spec.batch}: {described(error, path)}"
+    first = (str(error).strip().splitlines() or [""])[0]
+    return f"{type(error).__name__}: {first}"
+
+
+def main() -> None:
+    directory, messages, release = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    spec = Spec.from_json(json.loads((directory / "spec.json").read_text()))
+    worker = Worker(spec, messages)
+    try:
+        worker.measure()
+    except Stopped:
+        worker.end("interrupted", f"stopped by the user during {worker.stage_name}")
+    except UnavailableError as error:
+        worker.end("unsupported", str(error))
+    except UsageError as error:
+        worker.end("failed", str(error))
+    except NotLearning as error:
+        worker.end("not_learning", str(error))
+    except Exception as error:  # noqa: BLE001 - the user's model may raise anything; the log has the trace
+        traceback.print_exc()
+        worker.end("failed", explained(error, spec))
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        SpanTable.of(worker.spans).save(directory / "spans.npz")
+        write_json(directory / "worker.json", worker.facts)
+        worker.say("done")
+    except ErgoError as error:
+        worker.say("error", reason=str(error))
+    os.read(release, 1)
+    os._exit(0)  # a framework's threads must not hold the exit
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,277 @@
+"""The sampler: a process of its own that reads every source on a fixed beat and stores raw bytes.
+
+    python -m ergometer.sensors CONFIG.json
+
+Nothing is parsed while it runs (but for the few values shown live), so that observing costs little. It
+speaks JSON lines on standard output (ready, live, lost, over_limit, error, stopped) and obeys lines on
+standard input (flush, stop); the end of standard input means stop.
+
+The raw file: one JSON line (format, period, sources), then ticks. A tick is TICK (time, group, number of
+changed sources) followed by that many ENTRY (source, length) each with its bytes. A source of the group
+that has no entry read the same bytes as before. Length LOST means that the source ended there.
+"""
+
+import gc
+import json
+import os
+import select
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ergometer.core import registry
+from ergometer.core.clock import now_ns
+from ergometer.core.errors import ErgoError
+from ergometer.core.sensor import Read, Sensor, Source, Target
+from ergometer.core.sensor_log import ENTRY, FORMAT, LOST, TICK
+from ergometer.core.timebox import within
+
+_HANG_S = 1.0
+_FLUSH_NS = 500_000_000
+_MAX_RAW = LOST - 1
+_LIVE = ("power.", "temperature.")
+
+
+@dataclass(slots=True)
+class Group:
+    """Sources that are read together, at most once per period."""
+
+    number: int
+    period_ns: int
+    due_ns: int = 0
+    members: list[tuple[int, Read]] = field(default_factory=list)
+
+
+class Sampler:
+    def __init__(self, config: dict[str, Any]):
+        self.period_ns = int(config["period_s"] * 1e9)
+        self.target = Target(root=Path(config["root"]), pid=config["pid"], tree=config["tree"])
+        self.limit_pages = config["limit_bytes"] // os.sysconf("SC_PAGE_SIZE") if config["limit_bytes"] else None
+        self.sources: list[Source] = []
+        self.sensors: list[Sensor] = []
+        self.reads: list[Read] = []
+        self.messages: list[dict[str, Any]] = []
+        self._open_all(config["sensors"])
+        self.groups = self._group()
+        self.last: list[bytes] = [b""] * len(self.sources)
+        self.limit_source = next(
+            (index for index, source in enumerate(self.sources) if source.key == "statm"), None
+        ) if self.limit_pages else None  # fmt: skip
+        self.file = os.open(config["raw"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        header = {"format": FORMAT, "period_s": config["period_s"], "sources": [s.to_json() for s in self.sources]}
+        header["groups"] = {group.number: [index for index, _ in group.members] for group in self.groups}
+        os.write(self.file, json.dumps(header).encode() + b"\n")
+        self.buffer = bytearray()
+        self.ticks = 0
+        self.stopping = self.failed = False
+        self.flush_wanted = threading.Event()
+        self.flushed = threading.Event()
+        self.generation = 0
+        self.reading = -1
+        self.since_ns = 0
+
+    def _open_all(self, wanted: list[str] | None) -> None:
+        for name in wanted if wanted is not None else registry.names("sensors"):
+            sensor: Sensor = registry.load("sensors", name)
+            try:
+                found = within(_HANG_S, lambda sensor=sensor: sensor.sources(self.target))  # type: ignore[misc]
+            except (OSError, TimeoutError) as error:
+                self.messages.append({"event": "lost", "source": name, "reason": f"probing it failed: {error}"})
+                continue
+            for source in found:
+                try:
+                    read = within(_HANG_S, lambda sensor=sensor, source=source: sensor.open(source, self.target))  # type: ignore[misc]
+                    within(_HANG_S, read)
+                except (OSError, TimeoutError) as error:
+                    reason = f"the first read failed: {error}"
+                    self.messages.append({"event": "lost", "source": f"{name}:{source.key}", "reason": reason})
+                    continue
+                self.sources.append(source)
+                self.sensors.append(sensor)
+                self.reads.append(read)
+
+    def _group(self) -> list[Group]:
+        """Group 0 is read every tick, the last one only at the ends."""
+        groups: dict[int, Group] = {0: Group(0, 0)}
+        ends = Group(255, 0)
+        for index, source in enumerate(self.sources):
+            period_ns = int(source.period_s * 1e9)
+            key = period_ns if period_ns > self.period_ns else 0
+            group = ends if source.at_ends else groups.setdefault(key, Group(len(groups), key))
+            group.members.append((index, self.reads[index]))
+        return [*groups.values(), ends]
+
+    def _tick(self, group: Group, generation: int) -> None:
+        """Read every source of a group and append the tick; a source that fails is dropped from it."""
+        last, entries, lost = self.last, [], []
+        stamp = self.since_ns = now_ns()
+        for member in group.members:
+            index, read = member
+            self.reading = index
+            try:
+                raw = read()
+            except OSError as error:
+                entries.append(ENTRY.pack(index, LOST))
+                lost.append(member)
+                self._lose(index, f"vanished: {error.strerror or error}")
+                continue
+            if raw != last[index]:
+                raw = raw[:_MAX_RAW]
+                last[index] = raw
+                entries.append(ENTRY.pack(index, len(raw)) + raw)
+                if index == self.limit_source and int(raw.split()[1]) > (self.limit_pages or 0):
+                    self.messages.append({"event": "over_limit"})
+        self.reading = -1
+        if generation != self.generation:
+            return  # the supervisor gave this thread up while it hung
+        self.buffer += TICK.pack(stamp, group.number, len(entries)) + b"".join(entries)
+        for member in lost:
+            group.members.remove(member)
+
+    def _lose(self, index: int, reason: str) -> None:
+        source = self.sources[index]
+        self.messages.append({"event": "lost", "source": f"{source.sensor}:{source.key}", "reason": reason})
+
+    def _flush(self) -> None:
+        view, self.buffer = memoryview(self.buffer), bytearray()
+        while view:
+            view = view[os.write(self.file, view) :]
+
+    def loop(self, generation: int) -> None:
+        every_tick, *slower = self.groups[:-1]
+        next_ns = now_ns()
+        flush_ns = next_ns + _FLUSH_NS
+        try:
+            while not self.stopping and generation == self.generation:
+                self._tick(every_tick, generation)
+                self.ticks += 1
+                for group in slower:
+                    if next_ns >= group.due_ns:
+                        group.due_ns = next_ns + group.period_ns
+                        self._tick(group, generation)
+                if next_ns >= flush_ns or self.flush_wanted.is_set():
+                    self._flush()
+                    flush_ns = next_ns + _FLUSH_NS
+                    if self.flush_wanted.is_set():
+                        self.flush_wanted.clear()
+                        self.flushed.set()
+                next_ns += self.period_ns
+                late_ns = now_ns() - next_ns
+                if late_ns > 0:  # keep to the beat: skip what was missed, do not catch up in a burst
+                    next_ns += -(-late_ns // self.period_ns) * self.period_ns
+                time.sleep(max(0.0, (next_ns - now_ns()) * 1e-9))
+        except OSError as error:
+            self.failed = True
+            self.messages.append({"event": "error", "reason": f"samples cannot be written: {error.strerror}"})
+
+    def _start_thread(self) -> threading.Thread:
+        thread = threading.Thread(target=self.loop, args=(self.generation,), daemon=True)
+        thread.start()
+        return thread
+
+    def _replace_if_hung(self, thread: threading.Thread) -> threading.Thread:
+        index, since_ns = self.reading, self.since_ns
+        if index < 0 or now_ns() - since_ns < _HANG_S * 1e9:
+            return thread
+        self.generation += 1
+        self._lose(index, f"hung: a read took more than {_HANG_S:g} s")
+        self.buffer += TICK.pack(since_ns, self._group_of(index), 1) + ENTRY.pack(index, LOST)
+        for group in self.groups:
+            group.members = [member for member in group.members if member[0] != index]
+        self.reading = -1
+        return self._start_thread()
+
+    def _group_of(self, index: int) -> int:
+        return next(g.number for g in self.groups if any(member[0] == index for member in g.members))
+
+    def _live(self) -> dict[str, float]:
+        """The newest power and temperature values, for a person who watches."""
+        values: dict[str, float] = {}
+        for index, source in enumerate(self.sources):
+            if self.last[index] and any(channel.name.startswith(_LIVE) for channel in source.channels):
+                try:
+                    parsed = self.sensors[index].parse(source, self.last[index])
+                except ValueError:
+                    continue  # counted as garbage when the run is analysed
+                values |= {c.name: v for c, v in zip(source.channels, parsed, strict=True) if c.name.startswith(_LIVE)}
+        return values
+
+    def run(self) -> None:
+        parent = os.getppid()
+        self._tick(self.groups[-1], 0)
+        started_ns, started_cpu = now_ns(), time.process_time()
+        thread = self._start_thread()
+        say({"event": "ready", "sources": len(self.sources)})
+        pending = b""
+        while True:
+            readable, _, _ = select.select([0], [], [], 0.5)
+            if readable:
+                data = os.read(0, 4096)
+                pending += data
+                *lines, pending = pending.split(b"\n")
+                if not data or b"stop" in lines:
+                    break
+                if b"flush" in lines:
+                    self.flush_wanted.set()
+                    self.flushed.wait(2 * _HANG_S)
+                    self.flushed.clear()
+                    say({"event": "flushed"})
+            if os.getppid() != parent:
+                break  # the parent was killed: do not outlive it
+            thread = self._replace_if_hung(thread)
+            self._say_messages()
+            say({"event": "live", "values": self._live()})
+        self.stopping = True
+        thread.join(2 * _HANG_S)
+        wall_s, cpu_s = (now_ns() - started_ns) * 1e-9, time.process_time() - started_cpu
+        self._finish()
+        say({"event": "stopped", "wall_s": wall_s, "cpu_s": cpu_s, "ticks": self.ticks})
+
+    def _finish(self) -> None:
+        try:
+            ends = self.groups[-1]
+            within(_HANG_S, lambda: self._tick(ends, self.generation))
+            self._flush()
+        except TimeoutError:
+            self._replace_if_hung(threading.current_thread())
+        except OSError as error:
+            if not self.failed:
+                self.messages.append({"event": "error", "reason": f"samples cannot be written: {error.strerror}"})
+        self._say_messages()
+
+    def _say_messages(self) -> None:
+        while self.messages:
+            say(self.messages.pop(0))
+
+
+def say(message: dict[str, Any]) -> None:
+    try:
+        os.write(1, json.dumps(message).encode() + b"\n")
+    except BrokenPipeError:
+        os._exit(0)  # nobody listens any more
+
+
+def main() -> None:
+    config = json.loads(sys.argv[1])
+    if config["cores"]:
+        os.sched_setaffinity(0, config["cores"])
+    try:
+        # A late sample is a wrong sample: wake before the threads that are being measured.
+        os.setpriority(os.PRIO_PROCESS, 0, -10)
+    except PermissionError:
+        pass
+    try:
+        sampler = Sampler(config)
+        gc.collect()
+        gc.disable()
+        sampler.run()
+    except (ErgoError, OSError) as error:
+        say({"event": "error", "reason": f"the sampler cannot start: {error}"})
+    os._exit(0)  # a thread that hangs in a driver must not keep the process
+
+
+if __name__ == "__main__":
+    main()

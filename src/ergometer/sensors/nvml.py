@@ -1,0 +1,116 @@
+"""Power, utilisation, clock, temperature and throttling of NVIDIA GPUs, from NVML."""
+
+from pathlib import Path
+from typing import Any
+
+from ergometer.core.probe import Probe
+from ergometer.core.sensor import Channel, Read, Sensor, Source, Target
+
+# Reasons that mean held back by heat or power; the others (idle, application clocks, sync) do not.
+_SLOWED = 0x4 | 0x8 | 0x20 | 0x40 | 0x80
+
+
+def _library() -> Any:
+    import pynvml
+
+    pynvml.nvmlInit()
+    return pynvml
+
+
+def _readers(nvml: Any, handle: Any) -> dict[str, Any]:
+    """Channel stem -> a function that reads it."""
+    return {
+        "power": lambda: nvml.nvmlDeviceGetPowerUsage(handle),
+        "utilisation": lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu,
+        "frequency": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
+        "temperature": lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
+        "throttle": lambda: int(bool(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle) & _SLOWED)),
+        "memory": lambda: nvml.nvmlDeviceGetMemoryInfo(handle).used,
+        "energy": lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle),
+    }
+
+
+def _channel(stem: str, index: int) -> Channel:
+    gpu = f"gpu{index}"
+    return {
+        "power": Channel(name=f"power.{gpu}", unit="W", scale=1e-3, scope="component"),
+        "utilisation": Channel(name=f"gpu_utilisation.{index}", unit="%"),
+        "frequency": Channel(name=f"gpu_frequency.{index}", unit="Hz", scale=1e6),
+        "temperature": Channel(name=f"temperature.{gpu}", unit="°C"),
+        "throttle": Channel(name=f"throttle.{gpu}", unit="state"),
+        "memory": Channel(name=f"gpu_memory.{index}", unit="B"),
+        "energy": Channel(name=f"total_energy.{gpu}", unit="J", kind="counter", scale=1e-3),
+    }[stem]
+
+
+class Nvml(Sensor):
+    name = "nvml"
+    title = "power, load, clock, temperature of NVIDIA GPUs (NVML)"
+    measures = "power, utilisation, frequency, temperature, throttling"
+
+    def probe(self, root: Path) -> Probe:
+        if root != Path("/"):
+            return Probe(False, "ERGO_SYSROOT is a recorded tree: NVML answers for the live device only")
+        try:
+            nvml = _library()
+        except ImportError:
+            return Probe(False, "nvidia-ml-py is not installed", "pip install 'ergometer[nvidia]'")
+        except Exception as error:  # noqa: BLE001 - NVMLError's classes exist only once the library has loaded
+            return Probe(False, f"NVML: {error}", "install the NVIDIA driver")
+        count = nvml.nvmlDeviceGetCount()
+        if not count:
+            return Probe(False, "NVML sees no GPU", "check nvidia-smi")
+        working = [self._working(nvml, index) for index in range(count)]
+        if not any(working):
+            return Probe(False, "NVML supports none of its readings on this GPU", "Jetson: see jetson_gpu")
+        names = [str(nvml.nvmlDeviceGetName(nvml.nvmlDeviceGetHandleByIndex(index))) for index in range(count)]
+        return Probe(True, f"{', '.join(names)}: {', '.join(working[0])}; power refreshed about every 100 ms")
+
+    def _working(self, nvml: Any, index: int) -> list[str]:
+        found = []
+        for stem, read in _readers(nvml, nvml.nvmlDeviceGetHandleByIndex(index)).items():
+            try:
+                read()
+            except nvml.NVMLError:
+                continue  # this GPU does not have that reading
+            found.append(stem)
+        return found
+
+    def sources(self, target: Target) -> list[Source]:
+        if not self.probe(target.root).ok:
+            return []
+        nvml, sources = _library(), []
+        for index in range(nvml.nvmlDeviceGetCount()):
+            stems = self._working(nvml, index)
+            often = [stem for stem in stems if stem != "energy"]
+            if often:
+                sources.append(
+                    Source(
+                        sensor=self.name, key=f"gpu{index}", period_s=0.02, facts={"index": index, "stems": often},
+                        channels=tuple(_channel(stem, index) for stem in often),
+                    )
+                )  # fmt: skip
+            if "energy" in stems:  # costs 5 ms of CPU a call
+                sources.append(
+                    Source(
+                        sensor=self.name, key=f"energy{index}", at_ends=True, facts={"index": index, "stems": ["energy"]},
+                        channels=(_channel("energy", index),),
+                    )
+                )  # fmt: skip
+        return sources
+
+    def open(self, source: Source, target: Target) -> Read:
+        nvml = _library()
+        handle = nvml.nvmlDeviceGetHandleByIndex(source.facts["index"])
+        readers = [_readers(nvml, handle)[stem] for stem in source.facts["stems"]]
+
+        def read() -> bytes:
+            try:
+                return b"\n".join([b"%d" % reader() for reader in readers])
+            except nvml.NVMLError as error:
+                raise OSError(f"NVML: {error}") from error
+
+        return read
+
+
+SENSOR = Nvml()

@@ -1,0 +1,1 @@
+"""The database of Records, and the run directories with their samples and spans."""

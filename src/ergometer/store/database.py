@@ -1,0 +1,141 @@
+"""Records in SQLite, through SQLAlchemy."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from sqlalchemy import Connection, Row, create_engine, event, text
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.pool import NullPool
+
+from ergometer.core.errors import StoreError, UsageError
+from ergometer.core.record import Record
+from ergometer.store import home as places
+from ergometer.store.migrations import NEWEST, applied, migrate
+
+_BUSY_S = 30
+LOCK = "lock"
+T = TypeVar("T")
+
+
+def _configure(raw: Any, _: Any) -> None:
+    raw.isolation_level = None  # transactions are begun here, not by the driver
+    raw.execute("PRAGMA foreign_keys=ON")
+
+
+class Store:
+    """All Records of one home directory. Safe for several processes at once."""
+
+    def __init__(self, base: Path | None = None):
+        self.base = base or places.home()
+        self.path = self.base / "ergometer.db"
+        try:
+            self.base.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise places.cannot_write(self.base, error) from error
+        self._engine = create_engine(f"sqlite:///{self.path}", connect_args={"timeout": _BUSY_S}, poolclass=NullPool)
+        event.listen(self._engine, "connect", _configure)
+        have = self._run(applied)
+        if have > NEWEST:
+            raise StoreError(
+                f"the store has layout {have}, newer than this version knows ({NEWEST}): upgrade ergometer, or set "
+                "ERGO_HOME to another directory."
+            )
+        if have < NEWEST:
+            self._run(migrate, write=True)
+
+    def _run(self, work: Callable[[Connection], T], *, write: bool = False) -> T:
+        """work(connection) in one transaction; one that writes takes the lock at once, so that two can't deadlock."""
+        try:
+            with self._engine.begin() as connection:
+                connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+                return work(connection)
+        except SQLAlchemyError as error:
+            cause = str(getattr(error, "orig", None) or error)
+            raise StoreError(
+                f"the store {self.path} cannot be used ({cause}): free the disk, restore the file, or set ERGO_HOME "
+                "to another directory."
+            ) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._engine.dispose()
+
+    def put(self, record: Record) -> None:
+        """Insert the record, or replace the one with its id, in one transaction."""
+        spec = record.spec
+        row = {
+            "id": record.id, "spec_id": spec.id, "status": record.status, "started_at": record.started_at,
+            "model": spec.model, "engine": spec.engine, "mode": spec.mode, "batch": spec.batch,
+            "record": json.dumps(record.to_json()),
+        }  # fmt: skip
+        metrics = [
+            {
+                "run_id": record.id, "name": name, "value": metric.value, "unit": metric.unit, "n": metric.n,
+                "low": metric.low, "high": metric.high, "source": metric.source,
+            }
+            for name, metric in record.metrics.items()
+        ]  # fmt: skip
+
+        def work(connection: Connection) -> None:
+            connection.execute(text("DELETE FROM runs WHERE id = :id"), row)
+            connection.execute(
+                text(
+                    "INSERT INTO runs (id, spec_id, status, started_at, model, engine, mode, batch, record) VALUES "
+                    "(:id, :spec_id, :status, :started_at, :model, :engine, :mode, :batch, :record)"
+                ),
+                row,
+            )
+            if metrics:
+                connection.execute(
+                    text(
+                        "INSERT INTO metrics (run_id, name, value, unit, n, low, high, source) VALUES "
+                        "(:run_id, :name, :value, :unit, :n, :low, :high, :source)"
+                    ),
+                    metrics,
+                )
+
+        self._run(work, write=True)
+
+    def records(self, limit: int | None = None) -> list[Record]:
+        """Records, oldest first; the newest `limit` of them if a limit is given."""
+        rows = self._run(
+            lambda connection: connection.execute(
+                text("SELECT record FROM runs ORDER BY started_at DESC, id DESC LIMIT :limit"),
+                {"limit": -1 if limit is None else limit},
+            ).all()
+        )
+        return [self._record(row) for row in reversed(rows)]
+
+    def get(self, run: str) -> Record:
+        """The record with this id or unique beginning of an id; 'last' is the newest."""
+        rows = self._run(
+            lambda connection: connection.execute(
+                text("SELECT record FROM runs WHERE :run = 'last' OR substr(id, 1, length(:run)) = :run ORDER BY id DESC"),
+                {"run": run},
+            ).all()
+        )
+        if not rows:
+            raise UsageError(f"no run {run!r} in {self.base}: `ergo runs` lists them.")
+        if len(rows) > 1 and run != "last":
+            raise UsageError(f"{len(rows)} runs begin with {run!r}: give more of the id (`ergo runs` lists them).")
+        return self._record(rows[0])
+
+    def _record(self, row: Row[Any]) -> Record:
+        record = Record.from_json(json.loads(row.record))
+        if record.status == "running" and not places.is_held(Path(record.directory) / LOCK):
+            record = replace(
+                record, status="interrupted", reason="the process that ran it was killed before it could finish"
+            )
+            try:
+                self.put(record)
+            except StoreError:
+                pass  # a store that can only be read is still shown right
+        return record
