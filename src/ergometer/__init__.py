@@ -1,7 +1,6 @@
 """Ergometer measures the work that training a neural network costs on this device."""
 
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # what type checkers take for typing's; importing typing would double the start-up
 if TYPE_CHECKING:
     from ergometer.core.errors import ErgoError
     from ergometer.core.record import Metric, Record
@@ -20,10 +19,11 @@ _HOME = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """Import a public name on first use, so that `ergo --help` loads nothing it does not need."""
     if name not in _HOME:
         raise AttributeError(f"module 'ergometer' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_HOME[name]), name)
+    found: object = getattr(import_module(_HOME[name]), name)
+    return found

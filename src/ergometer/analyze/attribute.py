@@ -66,7 +66,11 @@ def attribute(spans: SpanTable, samples: Samples, level: str) -> list[Share]:
     shortest = {key: rows[key][0] / max(calls[key], 1) for key in rows}
     shares = [
         Share(
-            phase=key[0], layer=key[1], name=key[2], calls=calls[key] / count, time_s=amounts[0] / count,
+            phase=key[0],
+            layer=key[1],
+            name=key[2],
+            calls=calls[key] / count,
+            time_s=amounts[0] / count,
             share=amounts[0] / whole if whole else 0.0,
             cpu_s=None if np.isnan(amounts[1]) else float(amounts[1]) / count,
             energy_j=None if np.isnan(amounts[2]) else float(amounts[2]) / count,
@@ -74,7 +78,7 @@ def attribute(spans: SpanTable, samples: Samples, level: str) -> list[Share]:
             source="integrated" if shortest[key] >= 10 * resolution_s else "estimated",
         )
         for key, amounts in rows.items()
-    ]  # fmt: skip
+    ]
     return sorted(shares, key=lambda share: -share.time_s)
 
 
@@ -91,9 +95,11 @@ def _labels(spans: SpanTable, level: str) -> list[tuple[str, str, str]]:
 
 
 def _add(
-    rows: dict[tuple[str, str, str], Floats], calls: dict[tuple[str, str, str], int],
-    labels: list[tuple[str, str, str]], amounts: Floats,
-) -> None:  # fmt: skip
+    rows: dict[tuple[str, str, str], Floats],
+    calls: dict[tuple[str, str, str], int],
+    labels: list[tuple[str, str, str]],
+    amounts: Floats,
+) -> None:
     for label, amount in zip(labels, amounts, strict=True):
         rows[label] = rows[label] + amount if label in rows else amount
         calls[label] = calls.get(label, 0) + 1

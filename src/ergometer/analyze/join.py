@@ -128,6 +128,7 @@ def coverage(totals: Totals, start_ns: Stamps, end_ns: Stamps) -> Floats:
     if wanted <= 0:
         return np.zeros(len(totals.channels))
     if totals.known is not None:
-        return windows(totals, start_ns, end_ns, totals.known).sum(axis=0) / wanted
+        covered: Floats = windows(totals, start_ns, end_ns, totals.known).sum(axis=0) / wanted
+        return covered
     inside = np.clip(end_ns, totals.t_ns[0], totals.t_ns[-1]) - np.clip(start_ns, totals.t_ns[0], totals.t_ns[-1])
     return np.full(len(totals.channels), float(inside.sum()) * 1e-9 / wanted)

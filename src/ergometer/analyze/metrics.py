@@ -14,7 +14,16 @@ from ergometer.store.samples import Samples
 from ergometer.store.spans import SpanTable
 
 _PRESSURE = 0.10
+_STOLEN = 0.03
 _SLOWED = 0.90
+
+# What a Record is expected to have, and the sensors that could have told.
+_EXPECTED = {
+    "temperature": ("thermal",),
+    "frequency": ("frequency",),
+    "cpu_utilisation": ("cores",),
+    "gpu_utilisation": ("nvml", "jetson_gpu", "adreno", "mali"),
+}
 
 
 class Findings:
@@ -40,6 +49,13 @@ class Findings:
         self.metrics |= levels
         self.absent |= absent
 
+    def unmeasured(self, samples: Samples) -> None:
+        """Say of each kind of metric that is wholly absent why no sensor gave it."""
+        for prefix, sensors in _EXPECTED.items():
+            if not any(name.split(".")[0] == prefix for name in (*self.metrics, *self.absent)):
+                reasons = [f"{name}: {samples.missing[name]}" for name in sensors if name in samples.missing]
+                self.absent[prefix] = "; ".join(reasons) or "its sensor was not asked"
+
 
 def timed(times_s: Sequence[float]) -> Metric:
     median, low, high = median_interval(times_s)
@@ -61,10 +77,12 @@ def step_metrics(spec: Spec, spans: SpanTable, samples: Samples, facts: dict[str
         value = float(np.percentile(times, percent))
         findings.metrics[f"step_time.{name}"] = Metric(value=value, unit="s", n=len(times))
     findings.metrics["throughput"] = Metric(
-        value=spec.batch / step_time.value, unit="samples/s", n=step_time.n,
+        value=spec.batch / step_time.value,
+        unit="samples/s",
+        n=step_time.n,
         low=spec.batch / step_time.high if step_time.high else None,
         high=spec.batch / step_time.low if step_time.low else None,
-    )  # fmt: skip
+    )
     phases = spans.select(kind="phase")
     for phase in ("forward", "backward", "optimizer"):
         chosen = phases.select(phase=phase)
@@ -75,6 +93,7 @@ def step_metrics(spec: Spec, spans: SpanTable, samples: Samples, facts: dict[str
 
     readings = read_windows(samples, steps.start_ns, steps.end_ns)
     findings.levels(readings)
+    findings.unmeasured(samples)
     findings.energy(readings, {"energy_per_step": len(steps), "energy_per_sample": len(steps) * spec.batch})
     cpu = readings.get("process.cpu")
     if cpu and not cpu.refused:
@@ -119,9 +138,17 @@ def _counts(findings: Findings, facts: dict[str, Any]) -> None:
     counts = facts.get("counts")
     if not counts:
         return
-    units = {"parameters": "params", "macs_forward": "MAC", "macs_backward": "MAC", "bytes_forward": "B", "bytes_backward": "B"}
+    units = {
+        "parameters": "params",
+        "macs_forward": "MAC",
+        "macs_backward": "MAC",
+        "bytes_forward": "B",
+        "bytes_backward": "B",
+    }
     for name, unit in units.items():
-        findings.metrics[name] = Metric(value=counts[name], unit=unit, source="counter", note="per step" if unit != "params" else "")
+        findings.metrics[name] = Metric(
+            value=counts[name], unit=unit, source="counter", note="per step" if unit != "params" else ""
+        )
 
 
 def _achieved(findings: Findings) -> None:
@@ -131,10 +158,13 @@ def _achieved(findings: Findings) -> None:
     flop = 2 * (metrics["macs_forward"].value + metrics["macs_backward"].value)
     step = metrics["step_time"]
     metrics["achieved_flops"] = Metric(
-        value=flop / step.value, unit="FLOP/s", n=step.n,
-        low=flop / step.high if step.high else None, high=flop / step.low if step.low else None,
+        value=flop / step.value,
+        unit="FLOP/s",
+        n=step.n,
+        low=flop / step.high if step.high else None,
+        high=flop / step.low if step.low else None,
         note="2 x multiply-accumulates / step time",
-    )  # fmt: skip
+    )
 
 
 def _doubts(times: list[float], samples: Samples, readings: dict[str, Reading], facts: dict[str, Any]) -> list[str]:
@@ -144,10 +174,14 @@ def _doubts(times: list[float], samples: Samples, readings: dict[str, Reading], 
     if len(times) < FEWEST:
         doubts.append(f"too few samples: {len(times)} steps, and {FEWEST} are needed for an interval (raise --time)")
     elif reached > TARGET and not facts.get("fixed_steps"):
-        doubts.append(f"too few samples: the interval is ±{100 * reached:.1f} % after {len(times)} steps (raise --time)")
+        doubts.append(
+            f"too few samples: the interval is ±{100 * reached:.1f} % after {len(times)} steps (raise --time)"
+        )
     change = drift(times)
     if change:
-        doubts.append(f"drift: steps became {100 * abs(change):.0f} % {'slower' if change > 0 else 'faster'} during the run")
+        doubts.append(
+            f"drift: steps became {100 * abs(change):.0f} % {'slower' if change > 0 else 'faster'} during the run"
+        )
     if facts.get("warmup_settled") is False:
         doubts.append("drift: step times had not settled when the warm-up ended")
     pressure = readings.get("pressure.cpu")
@@ -158,6 +192,10 @@ def _doubts(times: list[float], samples: Samples, readings: dict[str, Reading], 
     if wait and cpu and cpu.amount > 0 and wait.amount > _PRESSURE * cpu.amount:
         share = 100 * wait.amount / (wait.amount + cpu.amount)
         doubts.append(f"CPU pressure: the worker itself waited {share:.0f} % of its time for a core")
+    steal = readings.get("cpu.steal")
+    if steal and not steal.refused and steal.amount > _STOLEN * steal.seconds:
+        share = 100 * steal.amount / steal.seconds
+        doubts.append(f"CPU pressure: other virtual machines took {share:.0f} % of a core")
     doubts += _throttling(samples, readings)
     return [f"unstable: {doubt}" for doubt in doubts]
 
@@ -165,10 +203,12 @@ def _doubts(times: list[float], samples: Samples, readings: dict[str, Reading], 
 def _throttling(samples: Samples, readings: dict[str, Reading]) -> list[str]:
     doubts = []
     slowed = [
-        name for name, reading in readings.items()
-        if name.startswith("throttle.") and reading.n
+        name
+        for name, reading in readings.items()
+        if name.startswith("throttle.")
+        and reading.n
         and (reading.amount > 0 if reading.channel.kind == "counter" else reading.high > 0)
-    ]  # fmt: skip
+    ]
     if slowed:
         doubts.append(f"throttling: {', '.join(slowed)}")
     for timeline in samples.timelines:
@@ -187,6 +227,7 @@ def window_metrics(samples: Samples, start_ns: int, end_ns: int, cores: int) -> 
     findings.metrics["wall_time"] = Metric(value=(end_ns - start_ns) * 1e-9, unit="s")
     readings = read_windows(samples, np.array([start_ns]), np.array([end_ns]))
     findings.levels(readings)
+    findings.unmeasured(samples)
     findings.energy(readings, {"energy": 1})
     cpu = readings.get("process.cpu")
     if cpu and not cpu.refused:

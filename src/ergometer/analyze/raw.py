@@ -61,6 +61,7 @@ def read_raw(path: Path) -> Samples:
         if header["format"] != FORMAT:
             raise ValueError(f"format {header['format']}")
         sources = [Source.from_json(source) for source in header["sources"]]
+        missing = dict(header["missing"])
         groups = {int(number): members for number, members in header["groups"].items()}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise StoreError(f"{path} holds no samples ({error}).") from error
@@ -89,7 +90,7 @@ def read_raw(path: Path) -> Samples:
                     series[index].add(tick, raw)
     except (IndexError, KeyError, struct.error):
         pass  # cut short: what came before is whole
-    return Samples(tuple(_timelines(groups, stamps, series)), tuple(_notes(series)))
+    return Samples(tuple(_timelines(groups, stamps, series)), tuple(_notes(series)), missing)
 
 
 def _timelines(groups: dict[int, list[int]], stamps: dict[int, list[int]], series: list[_Series]) -> list[Timeline]:

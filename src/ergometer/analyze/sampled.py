@@ -12,7 +12,8 @@ from ergometer.store.samples import Samples
 
 _TRUSTED = 10  # a window this many times the sensor's resolution is measured; a shorter one estimated
 _REFUSED = 2  # shorter than this many times the resolution says nothing
-_COVERED = 0.95
+_COVERED = 0.95  # of the time, or the reading is refused
+_COMPLETE = 0.99  # of the time, or it is an estimate
 
 _AVERAGED = ("power.", "temperature.", "frequency.", "gpu_utilisation.", "gpu_frequency.", "gpu_memory.", "throttle.")
 
@@ -61,7 +62,7 @@ def _reading(
         )
     elif covered[column] < _COVERED:
         refused = f"samples cover only {100 * covered[column]:.0f} % of the time"
-    estimated = channel.modelled or seconds < _TRUSTED * resolution_s or covered[column] < 0.999
+    estimated = channel.modelled or seconds < _TRUSTED * resolution_s or covered[column] < _COMPLETE
     source = "estimated" if estimated else "counter" if channel.kind == "counter" else "integrated"
     low, high = (float(values.min()), float(values.max())) if len(values) else (np.nan, np.nan)
     return Reading(channel, amount, seconds, len(values), low, high, source, refused)
@@ -85,9 +86,14 @@ def cpu_metrics(readings: dict[str, Reading]) -> dict[str, Metric]:
         first = readings[f"cpu.busy.{cores[0]}"]
         note = f"mean over {len(shares)} cores, whatever ran on them"
         found["cpu_utilisation"] = Metric(
-            value=float(np.mean(shares)), unit="%", n=first.n, low=min(shares), high=max(shares),
-            source=first.source, note=note,
-        )  # fmt: skip
+            value=float(np.mean(shares)),
+            unit="%",
+            n=first.n,
+            low=min(shares),
+            high=max(shares),
+            source=first.source,
+            note=note,
+        )
     return found
 
 
@@ -106,9 +112,13 @@ def level_metrics(readings: dict[str, Reading]) -> tuple[dict[str, Metric], dict
             found[name] = Metric(value=reading.amount, unit=reading.channel.unit, n=reading.n, source="counter")
             continue
         found[metric_name] = Metric(
-            value=reading.amount / reading.seconds, unit="W" if counts else reading.channel.unit, n=reading.n,
-            low=None if counts else reading.low, high=None if counts else reading.high, source=reading.source,
-        )  # fmt: skip
+            value=reading.amount / reading.seconds,
+            unit="W" if counts else reading.channel.unit,
+            n=reading.n,
+            low=None if counts else reading.low,
+            high=None if counts else reading.high,
+            source=reading.source,
+        )
     return found, absent
 
 

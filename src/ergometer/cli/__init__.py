@@ -1,11 +1,18 @@
-"""The command line: one file per command, each with HELP, configure(parser) and execute(arguments)."""
+"""The command line: one file per command, each with configure(parser) and execute(arguments)."""
 
 import argparse
 import os
 import sys
 from importlib import import_module
 
-COMMANDS = ("doctor", "list", "run", "runs", "show", "exec")
+COMMANDS = {
+    "doctor": "what this device can measure, what it cannot, and what would fix it",
+    "list": "models, engines, sensors or data sets",
+    "run": "measure a network's training or inference; a list of values is a sweep",
+    "runs": "what is in the store",
+    "show": "one run in full; where its time went by phase, layer or op",
+    "exec": "run any command under the same sampler",
+}
 
 _DESCRIPTION = """\
 Ergometer measures what training a neural network costs on this device: time, energy,
@@ -19,18 +26,29 @@ start here:
 """
 
 
-def parser() -> argparse.ArgumentParser:
-    raw = argparse.RawDescriptionHelpFormatter
-    root = argparse.ArgumentParser(prog="ergo", description=_DESCRIPTION, epilog=_EPILOG, formatter_class=raw)
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Keeps line breaks; told the width, because finding it out imports more than all of argparse."""
+
+    def __init__(self, prog: str):
+        try:
+            columns = os.get_terminal_size().columns
+        except OSError:
+            columns = 100
+        super().__init__(prog, width=min(columns, 110) - 2)
+
+
+def parser(chosen: str | None) -> argparse.ArgumentParser:
+    """The parser of the chosen command; the others are only named, so that `ergo --help` stays quick."""
+    root = argparse.ArgumentParser(prog="ergo", description=_DESCRIPTION, epilog=_EPILOG, formatter_class=_Formatter)
     root.add_argument("--version", action="store_true", help="show the version and end")
     commands = root.add_subparsers(dest="command", metavar="COMMAND", title="commands")
-    for name in COMMANDS:
-        module = import_module(f"ergometer.cli.{name}")
-        sub = commands.add_parser(
-            name, help=module.HELP, description=module.__doc__, epilog=module.EPILOG, formatter_class=raw
-        )
-        module.configure(sub)
-        sub.set_defaults(execute=module.execute)
+    for name, text in COMMANDS.items():
+        sub = commands.add_parser(name, help=text, formatter_class=_Formatter)
+        if name == chosen:
+            module = import_module(f"ergometer.cli.{name}")
+            sub.description, sub.epilog = module.__doc__, module.EPILOG
+            module.configure(sub)
+            sub.set_defaults(execute=module.execute)
     return root
 
 
@@ -48,7 +66,7 @@ def main() -> None:
 
 
 def _main() -> int:
-    root = parser()
+    root = parser(next((word for word in sys.argv[1:] if not word.startswith("-")), None))
     arguments = root.parse_args()
     if arguments.version:
         from ergometer import __version__

@@ -9,9 +9,9 @@ from ergometer.core import registry
 from ergometer.core.errors import UnavailableError, UsageError
 from ergometer.core.quantity import format_value, parse_bytes, parse_seconds, parse_shape
 from ergometer.core.record import Record
-from ergometer.core.spec import Budget, Spec
 from ergometer.core.sensor import sysroot
-from ergometer.run.host import choose_cores, fingerprint
+from ergometer.core.spec import Budget, Spec
+from ergometer.run.host import choose_cores, memory_bytes
 from ergometer.run.interrupt import Interrupt
 from ergometer.run.parent import Progress, one_at_a_time, run_spec
 from ergometer.run.resolve import check, is_file
@@ -58,20 +58,37 @@ def specs_of(arguments: argparse.Namespace) -> list[Spec]:
         memory_bytes=parse_bytes(arguments.memory_limit) if arguments.memory_limit else None,
     )
     axes = itertools.product(
-        models, engines, devices, modes,
+        models,
+        engines,
+        devices,
+        modes,
         [choose_cores(text, sysroot()) for text in arguments.cores] if arguments.cores else [None],
         _numbers(arguments.threads, "--threads") if arguments.threads else [None],
         _numbers(arguments.batch, "--batch"),
-    )  # fmt: skip
+    )
     specs = [
         Spec(
-            model=model, engine=engine, device=device, mode=mode, cores=cores, threads=threads, batch=batch,
-            input=shape, classes=arguments.classes, data=arguments.data, seed=arguments.seed, steps=arguments.steps,
-            warmup=arguments.warmup, trace_steps=arguments.trace_steps, period_s=parse_seconds(arguments.period),
-            sensors=sensors, budget=budget, options=sources[model],
+            model=model,
+            engine=engine,
+            device=device,
+            mode=mode,
+            cores=cores,
+            threads=threads,
+            batch=batch,
+            input=shape,
+            classes=arguments.classes,
+            data=arguments.data,
+            seed=arguments.seed,
+            steps=arguments.steps,
+            warmup=arguments.warmup,
+            trace_steps=arguments.trace_steps,
+            period_s=parse_seconds(arguments.period),
+            sensors=sensors,
+            budget=budget,
+            options=sources[model],
         )
         for model, engine, device, mode, cores, threads, batch in axes
-    ]  # fmt: skip
+    ]
     for spec in specs:
         _check_size(spec)
     return specs
@@ -83,16 +100,12 @@ def _check_size(spec: Spec) -> None:
     size = 4 * spec.batch
     for length in shape or ():
         size *= length
-    memory = fingerprint_memory()
+    memory = memory_bytes(sysroot())
     if memory and size > memory:
         raise UsageError(
             f"batch {spec.batch} of {spec.model} needs {format_value(size, 'B')} for its input alone, and this device "
             f"has {format_value(memory, 'B')}: choose a smaller batch."
         )
-
-
-def fingerprint_memory() -> int | None:
-    return fingerprint()["memory_bytes"]
 
 
 class Display:
@@ -118,7 +131,11 @@ class Display:
         if progress.rate is not None:
             parts.append(f"step {progress.step}, {progress.rate:.3g} samples/s")
         temperatures = [value for name, value in progress.live.items() if name.startswith("temperature.")]
-        powers = [f"{value:.2f} W {name.removeprefix('power.')}" for name, value in progress.live.items() if name.startswith("power.")]
+        powers = [
+            f"{value:.2f} W {name.removeprefix('power.')}"
+            for name, value in progress.live.items()
+            if name.startswith("power.")
+        ]
         parts += ([f"{max(temperatures):.0f} °C"] if temperatures else []) + powers[:2]
         sys.stderr.write("\r\x1b[K" + " · ".join(parts))
         sys.stderr.flush()

@@ -2,7 +2,6 @@
 
 import argparse
 
-HELP = "what this device can measure, what it cannot, and what would fix it"
 EPILOG = """\
 Every sensor and engine is tried, not guessed. ERGO_SYSROOT names another root directory in which
 /proc and /sys are looked for, such as a recorded tree of another device.
@@ -25,7 +24,12 @@ def execute(arguments: argparse.Namespace) -> int:
     out.print(f"[bold]{host['name']}[/]: {host['processor']}, {host['cores']} cores, {memory}, kernel {host['kernel']}")
     for title, findings in (("sensors", found.sensors), ("engines", found.engines), ("system", found.system)):
         rows = [
-            [name, "[green]yes[/]" if probe.ok else "[red]no[/]", terminal.escape(probe.reason), terminal.escape(probe.remedy)]
+            [
+                name,
+                "[green]yes[/]" if probe.ok else "[red]no[/]",
+                terminal.escape(probe.reason),
+                terminal.escape(probe.remedy),
+            ]
             for name, probe in findings.items()
         ]
         columns = [title, "works", "what or why", "what would fix it"]

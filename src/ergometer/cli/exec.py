@@ -2,7 +2,6 @@
 
 import argparse
 
-HELP = "run any command under the same sampler"
 EPILOG = """\
   ergo exec -- python train.py --epochs 1
 The exit status is the command's own. The table goes to standard error, so that the command's output
@@ -11,7 +10,9 @@ can still be piped.
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--period", default="10ms", metavar="TIME", help="time between samples, 1ms or more (default 10ms)")
+    parser.add_argument(
+        "--period", default="10ms", metavar="TIME", help="time between samples, 1ms or more (default 10ms)"
+    )
     parser.add_argument("--json", metavar="FILE", help="write the record as JSON to FILE, or to standard output for -")
     parser.add_argument("line", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the command and its arguments")
 

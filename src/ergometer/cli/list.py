@@ -2,7 +2,6 @@
 
 import argparse
 
-HELP = "models, engines, sensors or data sets"
 EPILOG = "Each is a plug-in: a file of that name, or an entry point of an installed package.\n"
 
 
@@ -19,11 +18,16 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.kind == "models":
         columns = ["model", "network", "task", "input", "classes", "what its papers say"]
         rows = [
-            [name, model.title, model.task, format_shape(model.input), str(model.classes), "\n".join(
-                f"{paper}: {text}" for paper, text in model.papers.items()
-            )]
+            [
+                name,
+                model.title,
+                model.task,
+                format_shape(model.input),
+                str(model.classes),
+                "\n".join(f"{paper}: {text}" for paper, text in model.papers.items()),
+            ]
             for name, model in found.items()
-        ]  # fmt: skip
+        ]
     elif arguments.kind == "data":
         columns = ["data", "what"]
         rows = [[name, dataset.title] for name, dataset in found.items()]

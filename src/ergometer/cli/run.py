@@ -6,7 +6,6 @@ steps to see which operation cost what. Lists (--batch 1,2,4) make a sweep: a ro
 
 import argparse
 
-HELP = "measure a network's training or inference; a list of values is a sweep"
 EPILOG = """\
 examples:
   ergo run mobilenet_v2 --batch 1,2,4,8
@@ -37,7 +36,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--memory-limit", metavar="SIZE", help="kill the worker above this, such as 1GB")
     add("--period", default="10ms", metavar="TIME", help="time between samples, 1ms or more (default 10ms)")
     add("--sensors", metavar="NAME,...", help="only these, from `ergo list sensors` (default: all that work)")
-    add("--hang-timeout", default="300s", metavar="TIME", help="kill a worker that is silent for so long (default 300s)")
+    add(
+        "--hang-timeout", default="300s", metavar="TIME", help="kill a worker that is silent for so long (default 300s)"
+    )
     add("--json", metavar="FILE", help="write the records as JSON to FILE, or to standard output for -")
 
 

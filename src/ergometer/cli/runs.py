@@ -2,7 +2,6 @@
 
 import argparse
 
-HELP = "what is in the store"
 EPILOG = """\
 The store is ERGO_HOME, or ergometer under the user's data directory. A run whose process was killed is
 shown as interrupted.

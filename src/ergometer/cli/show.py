@@ -2,7 +2,6 @@
 
 import argparse
 
-HELP = "one run in full; where its time went by phase, layer or op"
 EPILOG = """\
 RUN is an id from `ergo runs`, the beginning of one, or `last`.
 A ~ marks what is estimated: single calls shorter than the sensor resolves get their share by time.
@@ -12,7 +11,9 @@ A ~ marks what is estimated: single calls shorter than the sensor resolves get t
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help="a run's id, the beginning of one, or last")
     level = parser.add_mutually_exclusive_group()
-    level.add_argument("--phases", dest="level", action="store_const", const="phases", help="forward, backward, optimizer")
+    level.add_argument(
+        "--phases", dest="level", action="store_const", const="phases", help="forward, backward, optimizer"
+    )
     level.add_argument("--layers", dest="level", action="store_const", const="layers", help="by module of the network")
     level.add_argument("--ops", dest="level", action="store_const", const="ops", help="by operation")
     parser.add_argument("--top", type=int, default=30, metavar="N", help="rows of a breakdown (default 30)")
@@ -32,11 +33,13 @@ def execute(arguments: argparse.Namespace) -> int:
     out = terminal.console()
     spec = record.spec
     out.print(
-        f"[bold]{record.id}[/]  {terminal.escape(spec.model)}  {spec.mode}, batch {spec.batch}, engine {spec.engine} on "
-        f"{spec.device}, {terminal.status_text(record)}"
+        f"[bold]{record.id}[/]  {terminal.name_of(record)}  {spec.mode}, batch {spec.batch}, engine {spec.engine} "
+        f"on {spec.device}, {terminal.status_text(record)}"
     )
     host = record.host
-    out.print(f"{host.get('processor')}, {host.get('cores')} cores, kernel {host.get('kernel')}, {record.started_at[:19]} UTC")
+    out.print(
+        f"{host.get('processor')}, {host.get('cores')} cores, kernel {host.get('kernel')}, {record.started_at[:19]} UTC"
+    )
     if arguments.level:
         out.print(_breakdown(record, arguments.level, arguments.top))
     else:
@@ -58,5 +61,7 @@ def _breakdown(record, level: str, most: int):  # type: ignore[no-untyped-def]
     folder = Path(record.directory)
     found = attribute(SpanTable.load(folder / "spans.npz"), Samples.load(folder / "samples.npz"), level)
     if not found:
-        raise ErgoError(f"run {record.id} has no traced steps ({record.status}): only a finished run with --trace-steps has.")
+        raise ErgoError(
+            f"run {record.id} has no traced steps ({record.status}): only a finished run with --trace-steps has."
+        )
     return terminal.shares(found, level, most)

@@ -57,6 +57,9 @@ class Engine(Protocol):
 
     def probe(self, device: str) -> Probe: ...
 
+    def prepare(self) -> None:
+        """Load the framework and run a trivial step, so that what it needs for itself is in place."""
+
     def versions(self) -> dict[str, str]: ...
 
     def load(self, spec: Spec, model: Model, batch: Sequence[Any]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 def descendants(root: Path, pid: int) -> list[int]:
     """The process and all that it has started, as far as they still run."""
     children: dict[int, list[int]] = {}
-    for name in os.listdir(root / "proc"):
+    for name in os.listdir(root / "proc"):  # noqa: PTH208 - a Path per process would triple the cost
         if name.isdigit():
             try:
                 text = (root / "proc" / name / "stat").read_bytes()
@@ -49,8 +49,7 @@ class ProcessFiles:
         for pid in pids:
             folder = self._root / "proc" / str(pid)
             try:
-                folders = [folder / "task" / tid for tid in os.listdir(folder / "task")] if self._per_thread else [folder]
-                for item in folders:
+                for item in (folder / "task").iterdir() if self._per_thread else [folder]:
                     path = item / self._name
                     if path not in self._files:
                         self._files[path] = os.open(path, os.O_RDONLY)

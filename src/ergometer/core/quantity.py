@@ -41,9 +41,7 @@ def format_value(value: float, unit: str) -> str:
     """Three significant digits with an SI prefix where the unit takes one: 0.0123 s -> '12.3 ms'."""
     if unit not in _SCALED or value == 0:
         return f"{_digits(value)} {unit}".strip()
-    for factor, prefix in _PREFIXES:
-        if abs(value) >= factor * 0.9995:
-            break
+    factor, prefix = next((item for item in _PREFIXES if abs(value) >= item[0] * 0.9995), _PREFIXES[-1])
     if unit in ("B", "params", "MAC") and factor < 1:
         factor, prefix = 1.0, ""
     shown_unit = "" if unit == "params" else unit

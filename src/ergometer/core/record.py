@@ -10,9 +10,7 @@ from ergometer.core.spec import Spec
 FORMAT = 1
 
 # running: in progress; interrupted: stopped by the user, or its parent vanished.
-STATUSES = (
-    "running", "ok", "out_of_memory", "over_budget", "not_learning", "unsupported", "failed", "interrupted",
-)  # fmt: skip
+STATUSES = ("running", "ok", "out_of_memory", "over_budget", "not_learning", "unsupported", "failed", "interrupted")
 SOURCES = ("timed", "counter", "integrated", "estimated")
 
 

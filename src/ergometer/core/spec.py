@@ -55,8 +55,10 @@ class Spec:
         if not MIN_PERIOD_S <= self.period_s <= 60:
             raise UsageError(f"sampling period {self.period_s} s is out of range: choose 1ms to 60s.")
         for name, value, lowest in (
-            ("steps", self.steps, 1), ("warm-up steps", self.warmup, 0), ("trace steps", self.trace_steps, 0)
-        ):  # fmt: skip
+            ("steps", self.steps, 1),
+            ("warm-up steps", self.warmup, 0),
+            ("trace steps", self.trace_steps, 0),
+        ):
             if value is not None and not lowest <= value <= 10**7:
                 raise UsageError(f"{name} {value} is out of range: choose {lowest} to 10000000.")
         if self.budget.time_s is not None and not self.budget.time_s > 0:

@@ -1,5 +1,6 @@
 """LeNet as EMDL21's authors wrote it: two 5x5 convolutions and two fully connected layers."""
 
+from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from ergometer.core.model import Model
@@ -11,13 +12,19 @@ if TYPE_CHECKING:
 def build(classes: int) -> "nn.Module":
     from torch import nn
 
-    return nn.Sequential(
-        nn.Conv2d(1, 20, 5), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Conv2d(20, 50, 5), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(800, 400), nn.ReLU(),
-        nn.Linear(400, classes),
-    )  # fmt: skip
+    layers = {
+        "conv1": nn.Conv2d(1, 20, 5),
+        "relu1": nn.ReLU(),
+        "pool1": nn.MaxPool2d(2),
+        "conv2": nn.Conv2d(20, 50, 5),
+        "relu2": nn.ReLU(),
+        "pool2": nn.MaxPool2d(2),
+        "flatten": nn.Flatten(),
+        "fc1": nn.Linear(800, 400),
+        "relu3": nn.ReLU(),
+        "fc2": nn.Linear(400, classes),
+    }
+    return nn.Sequential(OrderedDict(layers))
 
 
 MODEL = Model(

@@ -1,5 +1,6 @@
 """MobileNetV2 (Sandler et al. 2018): inverted residuals with linear bottlenecks."""
 
+from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from ergometer.core.model import Model
@@ -15,36 +16,41 @@ def build(classes: int) -> "nn.Module":
     import torch
     from torch import nn
 
-    def convolution(inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1) -> list[nn.Module]:
-        padding = kernel // 2
-        conv = nn.Conv2d(inputs, outputs, kernel, stride, padding, groups=groups, bias=False)
+    def convolution(
+        name: str, inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1
+    ) -> dict[str, nn.Module]:
+        conv = nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, groups=groups, bias=False)
         nn.init.kaiming_normal_(conv.weight, mode="fan_out")
-        return [conv, nn.BatchNorm2d(outputs)]
+        return {name: conv, f"{name}_bn": nn.BatchNorm2d(outputs)}
 
-    class InvertedResidual(nn.Module):
+    class InvertedResidual(nn.Sequential):
         def __init__(self, inputs: int, outputs: int, stride: int, expansion: int):
-            super().__init__()
             hidden = inputs * expansion
-            expand = [*convolution(inputs, hidden, 1), nn.ReLU6()] if expansion > 1 else []
-            depthwise = [*convolution(hidden, hidden, 3, stride, groups=hidden), nn.ReLU6()]
-            self.body = nn.Sequential(*expand, *depthwise, *convolution(hidden, outputs, 1))
+            layers: dict[str, nn.Module] = {}
+            if expansion > 1:
+                layers |= {**convolution("expand", inputs, hidden, 1), "expand_relu": nn.ReLU6()}
+            layers |= {**convolution("depthwise", hidden, hidden, 3, stride, hidden), "depthwise_relu": nn.ReLU6()}
+            layers |= convolution("project", hidden, outputs, 1)
+            super().__init__(OrderedDict(layers))
             self.residual = stride == 1 and inputs == outputs
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            out: torch.Tensor = self.body(x)
+            out: torch.Tensor = super().forward(x)  # type: ignore[no-untyped-call]
             return x + out if self.residual else out
 
     channels = 32
-    layers: list[nn.Module] = [*convolution(3, channels, 3, 2), nn.ReLU6()]
-    for expansion, outputs, repeats, stride in _BLOCKS:
+    layers: dict[str, nn.Module] = {**convolution("conv1", 3, channels, 3, 2), "conv1_relu": nn.ReLU6()}
+    for stage, (expansion, outputs, repeats, stride) in enumerate(_BLOCKS, 1):
         for repeat in range(repeats):
-            layers.append(InvertedResidual(channels, outputs, stride if repeat == 0 else 1, expansion))
+            block = InvertedResidual(channels, outputs, stride if repeat == 0 else 1, expansion)
+            layers[f"block{stage}_{repeat + 1}"] = block
             channels = outputs
-    layers += [*convolution(channels, 1280, 1), nn.ReLU6(), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+    layers |= {**convolution("conv2", channels, 1280, 1), "conv2_relu": nn.ReLU6()}
     last = nn.Linear(1280, classes)
     nn.init.normal_(last.weight, std=0.01)
     nn.init.zeros_(last.bias)
-    return nn.Sequential(nn.Sequential(*layers), nn.Sequential(nn.Dropout(0.2), last))
+    layers |= {"pool": nn.AdaptiveAvgPool2d(1), "flatten": nn.Flatten(), "dropout": nn.Dropout(0.2), "fc": last}
+    return nn.Sequential(OrderedDict(layers))
 
 
 MODEL = Model(

@@ -1,5 +1,6 @@
 """SqueezeNet 1.0 (Iandola et al. 2016): fire modules, no fully connected layer."""
 
+from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from ergometer.core.model import Model
@@ -27,18 +28,28 @@ def build(classes: int) -> "nn.Module":
     def pool() -> nn.Module:
         return nn.MaxPool2d(3, stride=2, ceil_mode=True)
 
-    features = nn.Sequential(
-        nn.Conv2d(3, 96, 7, stride=2), nn.ReLU(), pool(),
-        Fire(96, 16, 64), Fire(128, 16, 64), Fire(128, 32, 128), pool(),
-        Fire(256, 32, 128), Fire(256, 48, 192), Fire(384, 48, 192), Fire(384, 64, 256), pool(),
-        Fire(512, 64, 256),
-    )  # fmt: skip
+    layers = {
+        "conv1": nn.Conv2d(3, 96, 7, stride=2),
+        "relu1": nn.ReLU(),
+        "pool1": pool(),
+        "fire2": Fire(96, 16, 64),
+        "fire3": Fire(128, 16, 64),
+        "fire4": Fire(128, 32, 128),
+        "pool4": pool(),
+        "fire5": Fire(256, 32, 128),
+        "fire6": Fire(256, 48, 192),
+        "fire7": Fire(384, 48, 192),
+        "fire8": Fire(384, 64, 256),
+        "pool8": pool(),
+        "fire9": Fire(512, 64, 256),
+        "dropout": nn.Dropout(0.5),
+    }
     last = nn.Conv2d(512, classes, 1)
     nn.init.normal_(last.weight, std=0.01)
     nn.init.zeros_(last.bias)  # type: ignore[arg-type]
     # No ReLU after the last convolution: with one, a dead class never learns again.
-    classifier = nn.Sequential(nn.Dropout(0.5), last, nn.AdaptiveAvgPool2d(1), nn.Flatten())
-    return nn.Sequential(features, classifier)
+    layers |= {"conv10": last, "pool10": nn.AdaptiveAvgPool2d(1), "flatten": nn.Flatten()}
+    return nn.Sequential(OrderedDict(layers))
 
 
 MODEL = Model(

@@ -11,8 +11,11 @@ from ergometer.analyze.attribute import Share
 from ergometer.core.quantity import format_value
 from ergometer.core.record import Metric, Record
 
+__all__ = ["console", "escape", "metrics", "name_of", "remarks", "results", "runs", "shares", "status_text", "table"]
+
 _STYLES = {"ok": "green", "running": "cyan", "interrupted": "yellow", "out_of_memory": "yellow"}
 _PLAIN_WIDTH = 200
+_NAME = 48
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -44,6 +47,12 @@ def interval(metric: Metric) -> str:
     return f"{format_value(metric.low, metric.unit)} .. {format_value(metric.high, metric.unit)}"
 
 
+def name_of(record: Record) -> str:
+    """The model or command on one line, cut where it is long."""
+    text = " ".join(record.spec.model.split())
+    return escape(text if len(text) <= _NAME else text[: _NAME - 1] + "…")
+
+
 def status_text(record: Record) -> str:
     style = _STYLES.get(record.status, "red")
     doubtful = any(warning.startswith("unstable") for warning in record.warnings)
@@ -71,25 +80,50 @@ def results(records: Sequence[Record]) -> Table:
     }
     varying = [name for name, values in optional.items() if len(set(values)) > 1]
     columns = [
-        "model", "mode", "batch", *varying, "status", "step time", "n", "throughput", "forward", "backward", "optimizer",
-        "peak memory", "CPU", "energy/step", "hottest",
-    ]  # fmt: skip
+        "model",
+        "mode",
+        "batch",
+        *varying,
+        "status",
+        "step time",
+        "n",
+        "throughput",
+        "forward",
+        "backward",
+        "optimizer",
+        "peak memory",
+        "CPU",
+        "energy/step",
+        "hottest",
+    ]
     rows = []
     for at, record in enumerate(records):
         found = record.metrics
         step = found.get("step_time")
         rows.append(
             [
-                escape(record.spec.model), record.spec.mode, str(record.spec.batch),
-                *(optional[name][at] for name in varying), status_text(record),
-                shown(step) + (_percent(step) if step else ""), str(step.n) if step else "-",
-                *(shown(found.get(name)) for name in (
-                    "throughput", "forward_time", "backward_time", "optimizer_time", "peak_memory", "cpu_utilisation",
-                    "energy_per_step",
-                )),
+                name_of(record),
+                record.spec.mode,
+                str(record.spec.batch),
+                *(optional[name][at] for name in varying),
+                status_text(record),
+                shown(step) + (_percent(step) if step else ""),
+                str(step.n) if step else "-",
+                *(
+                    shown(found.get(name))
+                    for name in (
+                        "throughput",
+                        "forward_time",
+                        "backward_time",
+                        "optimizer_time",
+                        "peak_memory",
+                        "cpu_utilisation",
+                        "energy_per_step",
+                    )
+                ),
                 shown(_hottest(record)),
             ]
-        )  # fmt: skip
+        )
     return table("", columns, rows, left=("model", "mode", "status"))
 
 
@@ -117,10 +151,18 @@ def runs(records: Sequence[Record]) -> Table:
         energy = found.get("energy_per_step") or found.get("energy")
         rows.append(
             [
-                record.id, record.started_at[:19].replace("T", " "), escape(spec.model), spec.mode, str(spec.batch),
-                spec.engine, status_text(record), shown(cost), shown(found.get("peak_memory")), shown(energy),
+                record.id,
+                record.started_at[:19].replace("T", " "),
+                name_of(record),
+                spec.mode,
+                str(spec.batch),
+                spec.engine,
+                status_text(record),
+                shown(cost),
+                shown(found.get("peak_memory")),
+                shown(energy),
             ]
-        )  # fmt: skip
+        )
     columns = ["run", "started (UTC)", "model", "mode", "batch", "engine", "status", "time", "peak memory", "energy"]
     return table("", columns, rows, left=("run", "started (UTC)", "model", "mode", "engine", "status"))
 
@@ -128,7 +170,14 @@ def runs(records: Sequence[Record]) -> Table:
 def metrics(record: Record) -> Table:
     """Every metric of a record with its interval, count, source and note."""
     rows = [
-        [name, format_value(metric.value, metric.unit), interval(metric), str(metric.n), metric.source, escape(metric.note)]
+        [
+            name,
+            format_value(metric.value, metric.unit),
+            interval(metric),
+            str(metric.n),
+            metric.source,
+            escape(metric.note),
+        ]
         for name, metric in record.metrics.items()
     ]
     columns = ["metric", "value", "low .. high", "n", "source", "note"]
@@ -147,18 +196,24 @@ def shares(found: Sequence[Share], level: str, most: int | None = None) -> Table
         label = f"{len(found) - most} more"
         rows.append(["", label, label, "", format_value(time_s, "s"), f"{100 * rest:.1f} %", "", "", "", ""])
     return table(
-        f"per traced step, by {level.removesuffix('s')}", [columns[at] for at in keep],
-        [[row[at] for at in keep] for row in rows], left=("phase", "layer", "op", "source"),
-    )  # fmt: skip
+        f"per traced step, by {level.removesuffix('s')}",
+        [columns[at] for at in keep],
+        [[row[at] for at in keep] for row in rows],
+        left=("phase", "layer", "op", "source"),
+    )
 
 
 def _share_row(share: Share) -> list[str]:
     about = "~" if share.source == "estimated" else ""
     return [
-        share.phase, escape(share.layer), escape(share.name), f"{share.calls:g}" if share.calls else "",
-        format_value(share.time_s, "s"), f"{100 * share.share:.1f} %",
+        share.phase,
+        escape(share.layer),
+        escape(share.name),
+        f"{share.calls:g}" if share.calls else "",
+        format_value(share.time_s, "s"),
+        f"{100 * share.share:.1f} %",
         "-" if share.cpu_s is None else about + format_value(share.cpu_s, "s"),
         "-" if share.energy_j is None else about + format_value(share.energy_j, "J"),
         "-" if share.memory_bytes is None else format_value(share.memory_bytes, "B"),
         share.source,
-    ]  # fmt: skip
+    ]

@@ -6,6 +6,7 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ def probe_sensors() -> dict[str, Probe]:
     found = {}
     for name, sensor in registry.load_all("sensors").items():
         try:
-            found[name] = within(3.0, lambda sensor=sensor: sensor.probe(sysroot()))
+            found[name] = within(3.0, partial(sensor.probe, sysroot()))
         except TimeoutError:
             found[name] = Probe(False, "a file of this sensor hangs when it is read", "update or unload its driver")
     return found
@@ -73,9 +74,10 @@ def _probe_sampler() -> Probe:
     cpu, rate, jitter = (metrics[f"observer.{name}"].value for name in ("cpu", "rate", "jitter"))
     lost = f"; {'; '.join(sampling.lost)}" if sampling.lost else ""
     return Probe(
-        rate > 0.9 / _PERIOD_S, f"{rate:.0f} Hz, jitter {jitter * 1e3:.2f} ms, {cpu:.1f} % of one core{lost}",
+        rate > 0.9 / _PERIOD_S,
+        f"{rate:.0f} Hz, jitter {jitter * 1e3:.2f} ms, {cpu:.1f} % of one core{lost}",
         "" if rate > 0.9 / _PERIOD_S else "stop other programs, or sample less often (--period)",
-    )  # fmt: skip
+    )
 
 
 def examine() -> Examination:

@@ -66,10 +66,17 @@ def run_command(
         elif exit_status:
             status, reason = "failed", f"the command ended with exit status {exit_status}"
         done = Record(
-            id=run.id, spec=spec, status=status, reason=reason, started_at=record.started_at, host=record.host,
-            metrics=findings.metrics, absent=findings.absent, warnings=tuple(findings.warnings),
+            id=run.id,
+            spec=spec,
+            status=status,
+            reason=reason,
+            started_at=record.started_at,
+            host=record.host,
+            metrics=findings.metrics,
+            absent=findings.absent,
+            warnings=tuple(findings.warnings),
             directory=record.directory,
-        )  # fmt: skip
+        )
         return store_record(store, done), exit_status if exit_status >= 0 else 128 - exit_status
     finally:
         run.close()

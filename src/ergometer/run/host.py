@@ -25,6 +25,12 @@ def _processor(root: Path) -> str:
     return board.rstrip("\0") if board else platform.processor() or "unknown"
 
 
+def memory_bytes(root: Path) -> int | None:
+    """RAM of the device."""
+    lines = (read_text(root / "proc/meminfo") or "").splitlines()
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemTotal:")), None)
+
+
 def capacities(root: Path) -> dict[int, float]:
     """Relative capacity of every core: the kernel's figure, or else its highest frequency."""
     found: dict[int, float] = {}
@@ -79,10 +85,6 @@ def _temperatures(root: Path) -> dict[str, float]:
 def fingerprint() -> dict[str, Any]:
     """What this device is and the state it is in now. Temperatures in °C, sizes in bytes."""
     root = sysroot()
-    memory = next(
-        (int(line.split()[1]) * 1024 for line in (read_text(root / "proc/meminfo") or "").splitlines()
-         if line.startswith("MemTotal:")), None,
-    )  # fmt: skip
     policies = sorted((root / "sys/devices/system/cpu/cpufreq").glob("policy*"), key=natural)
     pressure = read_text(root / "proc/pressure/cpu")
     return {
@@ -91,7 +93,7 @@ def fingerprint() -> dict[str, Any]:
         "processor": _processor(root),
         "cores": len(capacities(root)) or os.cpu_count(),
         "capacities": {str(core): value for core, value in capacities(root).items()},
-        "memory_bytes": memory,
+        "memory_bytes": memory_bytes(root),
         "kernel": platform.release(),
         "governors": {policy.name: read_text(policy / "scaling_governor") or "" for policy in policies},
         "temperatures_c": _temperatures(root),

@@ -16,21 +16,35 @@ class Held:
     """A process that stands ready; go() lets it become its command."""
 
     def __init__(
-        self, command: Sequence[str], *, cores: Sequence[int] | None = None, cgroup: Path | None = None,
-        die_with_parent: bool = False, pass_fds: Sequence[int] = (), environment: Mapping[str, str] | None = None,
-        output: IO[Any] | None = None, own_session: bool = True,
-    ):  # fmt: skip
+        self,
+        command: Sequence[str],
+        *,
+        cores: Sequence[int] | None = None,
+        cgroup: Path | None = None,
+        die_with_parent: bool = False,
+        pass_fds: Sequence[int] = (),
+        environment: Mapping[str, str] | None = None,
+        output: IO[Any] | None = None,
+        own_session: bool = True,
+    ):
         read_end, self._go = os.pipe()
         settings = {
-            "cores": list(cores or ()), "cgroup": str(cgroup) if cgroup else None, "go": read_end,
-            "die_with_parent": die_with_parent, "first_to_kill": die_with_parent, "parent": os.getpid(),
-        }  # fmt: skip
+            "cores": list(cores or ()),
+            "cgroup": str(cgroup) if cgroup else None,
+            "go": read_end,
+            "die_with_parent": die_with_parent,
+            "first_to_kill": die_with_parent,
+            "parent": os.getpid(),
+        }
         self.process = subprocess.Popen(
             [sys.executable, "-I", "-S", str(_TRAMPOLINE), json.dumps(settings), *command],
-            pass_fds=[read_end, *pass_fds], env={**os.environ, **(environment or {})},
-            stdin=subprocess.DEVNULL if output else None, stdout=output, stderr=output,
+            pass_fds=[read_end, *pass_fds],
+            env={**os.environ, **(environment or {})},
+            stdin=subprocess.DEVNULL if output else None,
+            stdout=output,
+            stderr=output,
             start_new_session=own_session,
-        )  # fmt: skip
+        )
         os.close(read_end)
         self.pid = self.process.pid
         self.peak_bytes: int | None = None

@@ -11,7 +11,7 @@ _ROUNDS = 6
 _FALL = 0.001
 
 
-class NotLearning(ErgoError):
+class NotLearningError(ErgoError):
     """The network runs but does not learn."""
 
 

@@ -33,9 +33,13 @@ class _Session:
         self.run = RunDirectory(self.store)
         self.spec = Spec(model=name, engine="-", mode="measure", period_s=period_s, trace_steps=0)
         self.record = Record(
-            id=self.run.id, spec=self.spec, status="running", started_at=timestamp(), host=fingerprint(),
+            id=self.run.id,
+            spec=self.spec,
+            status="running",
+            started_at=timestamp(),
+            host=fingerprint(),
             directory=str(self.run.path),
-        )  # fmt: skip
+        )
         self.store.put(self.record)
         self.sampling = Sampling(self.run.path / RAW, period_s=period_s, pid=os.getpid())
         self.samples: Samples | None = None
@@ -116,9 +120,13 @@ class Window:
         findings: Findings = window_metrics(samples, self.start_ns, self.end_ns, len(os.sched_getaffinity(0)))
         observe(findings, samples, session.sampling if session.samples is not None else None, self.period_s)
         return replace(
-            session.record, spec=replace(session.spec, model=self.name), status="ok", metrics=findings.metrics,
-            absent=findings.absent, warnings=tuple(findings.warnings),
-        )  # fmt: skip
+            session.record,
+            spec=replace(session.spec, model=self.name),
+            status="ok",
+            metrics=findings.metrics,
+            absent=findings.absent,
+            warnings=tuple(findings.warnings),
+        )
 
 
 def _finish_device_work() -> None:

@@ -88,9 +88,15 @@ def run_spec(spec: Spec, store: Store, watch: Watch, interrupt: Interrupt, *, ha
 
 class _Run:
     def __init__(
-        self, spec: Spec, run: RunDirectory, record: Record, store: Store, watch: Watch, interrupt: Interrupt,
+        self,
+        spec: Spec,
+        run: RunDirectory,
+        record: Record,
+        store: Store,
+        watch: Watch,
+        interrupt: Interrupt,
         hang_s: float,
-    ):  # fmt: skip
+    ):
         self.spec, self.run, self.record, self.store, self.hang_s = spec, run, record, store, hang_s
         self.watch, self.interrupt = watch, interrupt
         self.progress = Progress(spec)
@@ -106,9 +112,13 @@ class _Run:
         with open(self.log, "wb") as output:
             self.worker = Held(
                 [sys.executable, "-m", "ergometer.run.worker", str(run.path), str(messages_write), str(release_read)],
-                cores=spec.cores, cgroup=self.group.path if self.group else None, die_with_parent=True,
-                pass_fds=(messages_write, release_read), environment=_environment(spec), output=output,
-            )  # fmt: skip
+                cores=spec.cores,
+                cgroup=self.group.path if self.group else None,
+                die_with_parent=True,
+                pass_fds=(messages_write, release_read),
+                environment=_environment(spec),
+                output=output,
+            )
         os.close(messages_write)
         os.close(release_read)
         try:
@@ -121,9 +131,13 @@ class _Run:
     def _observe_worker(self) -> None:
         watched = self.spec.budget.memory_bytes if self.group is None else None
         self.sampling = Sampling(
-            self.run.path / RAW, period_s=self.spec.period_s, pid=self.worker.pid, sensors=self.spec.sensors,
-            limit_bytes=watched, avoid_cores=self.spec.cores,
-        )  # fmt: skip
+            self.run.path / RAW,
+            period_s=self.spec.period_s,
+            pid=self.worker.pid,
+            sensors=self.spec.sensors,
+            limit_bytes=watched,
+            avoid_cores=self.spec.cores,
+        )
         self.worker.go()
         self._wait()
         self.sampling.stop()
@@ -196,10 +210,17 @@ class _Run:
         if self.group is not None:
             self.group.remove()
         record = Record(
-            id=self.record.id, spec=self.spec, status=status, reason=reason, started_at=self.record.started_at,
-            host=host, metrics=findings.metrics, absent=findings.absent, warnings=tuple(findings.warnings),
+            id=self.record.id,
+            spec=self.spec,
+            status=status,
+            reason=reason,
+            started_at=self.record.started_at,
+            host=host,
+            metrics=findings.metrics,
+            absent=findings.absent,
+            warnings=tuple(findings.warnings),
             directory=self.record.directory,
-        )  # fmt: skip
+        )
         return store_record(self.store, record)
 
     def _facts(self) -> dict[str, Any]:
@@ -216,7 +237,12 @@ class _Run:
         """(status, reason)."""
         limit = self.spec.budget.memory_bytes
         if self.outcome.over_limit or (self.group and self.group.kills()):
-            return "out_of_memory", f"killed at the memory limit of {format_value(limit or 0, 'B')}"
+            how = (
+                f"cgroup v{self.group.version}, which leaves out library pages shared with others"
+                if self.group
+                else "watched"
+            )
+            return "out_of_memory", f"killed at the memory limit of {format_value(limit or 0, 'B')} ({how})"
         if self.sampling is None or self.sampling.error:
             return "failed", self.outcome.error or (self.sampling.error if self.sampling else "no sampler")
         if self.outcome.interrupted:
@@ -234,7 +260,10 @@ class _Run:
             return facts["status"], facts["reason"]
         if self.outcome.exit_status == -signal.SIGKILL and _kernel_kills() > self.kills_before:
             return "out_of_memory", "killed by the kernel because the device ran out of memory"
-        return "failed", f"the worker {_death(self.outcome.exit_status)} during {self.progress.stage}{self._last_words()}"
+        return (
+            "failed",
+            f"the worker {_death(self.outcome.exit_status)} during {self.progress.stage}{self._last_words()}",
+        )
 
     def _last_words(self) -> str:
         lines = [line for line in (read_text(self.log) or "").splitlines() if line and not line.startswith("USDT:")]

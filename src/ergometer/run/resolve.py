@@ -52,9 +52,13 @@ def resolve(spec: Spec) -> Model:
         raise UsageError(f"{path.name} has no function {function!r}: write one that returns the torch module.")
     assert spec.input is not None and spec.classes is not None
     return Model(
-        name=spec.model, title=spec.model, task="classification", input=spec.input, classes=spec.classes,
+        name=spec.model,
+        title=spec.model,
+        task="classification",
+        input=spec.input,
+        classes=spec.classes,
         build=lambda classes: _call(builder, classes, spec.model, path),
-    )  # fmt: skip
+    )
 
 
 def _import(path: Path) -> Any:
@@ -65,7 +69,7 @@ def _import(path: Path) -> Any:
     sys.modules[path.stem] = module
     try:
         module_spec.loader.exec_module(module)
-    except Exception as error:  # noqa: BLE001 - the user's file may raise anything
+    except Exception as error:
         raise UsageError(f"{path.name} does not import: {described(error, path)}.") from error
     return module
 
@@ -75,7 +79,7 @@ def _call(builder: Any, classes: int, name: str, path: Path) -> Any:
         takes = inspect.signature(builder).parameters
         keyword = next((word for word in ("classes", "num_classes") if word in takes), None)
         return builder(**{keyword: classes}) if keyword else builder()
-    except Exception as error:  # noqa: BLE001 - the user's function may raise anything
+    except Exception as error:
         raise UsageError(f"{name} failed: {described(error, path)}.") from error
 
 

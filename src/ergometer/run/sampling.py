@@ -21,15 +21,27 @@ class Sampling:
     """Starts the sampler, hears what it says and stops it. The sampler outlives none of its readers."""
 
     def __init__(
-        self, raw: Path, *, period_s: float, pid: int, tree: bool = False, sensors: Sequence[str] | None = None,
-        limit_bytes: int | None = None, avoid_cores: Sequence[int] | None = None,
-    ):  # fmt: skip
+        self,
+        raw: Path,
+        *,
+        period_s: float,
+        pid: int,
+        tree: bool = False,
+        sensors: Sequence[str] | None = None,
+        limit_bytes: int | None = None,
+        avoid_cores: Sequence[int] | None = None,
+    ):
         free = sorted(os.sched_getaffinity(0) - set(avoid_cores or ()))
         config = {
-            "raw": str(raw), "period_s": period_s, "pid": pid, "tree": tree, "root": str(sysroot()),
-            "sensors": list(sensors) if sensors is not None else None, "limit_bytes": limit_bytes,
+            "raw": str(raw),
+            "period_s": period_s,
+            "pid": pid,
+            "tree": tree,
+            "root": str(sysroot()),
+            "sensors": list(sensors) if sensors is not None else None,
+            "limit_bytes": limit_bytes,
             "cores": free if avoid_cores and free else None,
-        }  # fmt: skip
+        }
         self.live: dict[str, float] = {}
         self.lost: list[str] = []
         self.error = ""
@@ -40,8 +52,11 @@ class Sampling:
         self._pending = b""
         self._process = subprocess.Popen(
             [sys.executable, "-m", "ergometer.sensors", json.dumps(config)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+        self.pid = self._process.pid
         assert self._process.stdout is not None
         self.fd = self._process.stdout.fileno()
         os.set_blocking(self.fd, False)

@@ -25,7 +25,7 @@ from ergometer.core.engine import Engine, Step
 from ergometer.core.errors import ErgoError, UnavailableError, UsageError
 from ergometer.core.span import Span
 from ergometer.core.spec import Spec
-from ergometer.run.learning import NotLearning, check_learning
+from ergometer.run.learning import NotLearningError, check_learning
 from ergometer.run.resolve import described, is_file, resolve
 from ergometer.store.home import write_json
 from ergometer.store.spans import SpanTable
@@ -37,7 +37,7 @@ _MOST_WARMUP = 200
 _TELL_NS = 250_000_000
 
 
-class Stopped(Exception):
+class StoppedError(Exception):
     """The user stopped the run before there was anything to keep."""
 
 
@@ -56,7 +56,7 @@ class Worker:
     def _on_stop(self, number: int, frame: Any) -> None:
         self.stop = True
         if not self._keep_going:
-            raise Stopped
+            raise StoppedError
 
     def say(self, event: str, **values: Any) -> None:
         os.write(self._messages, json.dumps({"event": event, **values}).encode() + b"\n")
@@ -80,6 +80,7 @@ class Worker:
         probe = engine.probe(spec.device)
         if not probe.ok:
             raise UnavailableError(f"{probe.reason}: {probe.remedy}" if probe.remedy else probe.reason)
+        engine.prepare()
         self.facts["versions"] = engine.versions()
         baseline = resident_bytes("VmRSS")
         model = resolve(spec)
@@ -149,7 +150,9 @@ class Worker:
             final = engine.learn(1).losses[0]
             self.facts["final_loss"] = final
             if final != final or abs(final) == float("inf"):
-                raise NotLearning(f"the loss became {final} after {len(steps)} steps: these times are not of training")
+                raise NotLearningError(
+                    f"the loss became {final} after {len(steps)} steps: these times are not of training"
+                )
 
     def _tell(self, now: int, count: int, times: list[float]) -> None:
         if now - self._told_ns > _TELL_NS:
@@ -209,13 +212,13 @@ def main() -> None:
     worker = Worker(spec, messages)
     try:
         worker.measure()
-    except Stopped:
+    except StoppedError:
         worker.end("interrupted", f"stopped by the user during {worker.stage_name}")
     except UnavailableError as error:
         worker.end("unsupported", str(error))
     except UsageError as error:
         worker.end("failed", str(error))
-    except NotLearning as error:
+    except NotLearningError as error:
         worker.end("not_learning", str(error))
     except Exception as error:  # noqa: BLE001 - the user's model may raise anything; the log has the trace
         traceback.print_exc()

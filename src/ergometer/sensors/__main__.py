@@ -19,6 +19,7 @@ import sys
 import threading
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -54,14 +55,18 @@ class Sampler:
         self.sensors: list[Sensor] = []
         self.reads: list[Read] = []
         self.messages: list[dict[str, Any]] = []
+        self.missing: dict[str, str] = {}
         self._open_all(config["sensors"])
         self.groups = self._group()
         self.last: list[bytes] = [b""] * len(self.sources)
-        self.limit_source = next(
-            (index for index, source in enumerate(self.sources) if source.key == "statm"), None
-        ) if self.limit_pages else None  # fmt: skip
+        self.limit_source = (
+            next((index for index, source in enumerate(self.sources) if source.key == "statm"), None)
+            if self.limit_pages
+            else None
+        )
         self.file = os.open(config["raw"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
         header = {"format": FORMAT, "period_s": config["period_s"], "sources": [s.to_json() for s in self.sources]}
+        header["missing"] = self.missing
         header["groups"] = {group.number: [index for index, _ in group.members] for group in self.groups}
         os.write(self.file, json.dumps(header).encode() + b"\n")
         self.buffer = bytearray()
@@ -77,13 +82,17 @@ class Sampler:
         for name in wanted if wanted is not None else registry.names("sensors"):
             sensor: Sensor = registry.load("sensors", name)
             try:
-                found = within(_HANG_S, lambda sensor=sensor: sensor.sources(self.target))  # type: ignore[misc]
+                found = within(_HANG_S, partial(sensor.sources, self.target))
+                if not found:
+                    probe = within(_HANG_S, partial(sensor.probe, self.target.root))
+                    self.missing[name] = probe.reason
             except (OSError, TimeoutError) as error:
-                self.messages.append({"event": "lost", "source": name, "reason": f"probing it failed: {error}"})
+                self.missing[name] = f"probing it failed: {error}"
+                self.messages.append({"event": "lost", "source": name, "reason": self.missing[name]})
                 continue
             for source in found:
                 try:
-                    read = within(_HANG_S, lambda sensor=sensor, source=source: sensor.open(source, self.target))  # type: ignore[misc]
+                    read = within(_HANG_S, partial(sensor.open, source, self.target))
                     within(_HANG_S, read)
                 except (OSError, TimeoutError) as error:
                     reason = f"the first read failed: {error}"
@@ -113,6 +122,10 @@ class Sampler:
             self.reading = index
             try:
                 raw = read()
+            except ProcessLookupError:
+                entries.append(ENTRY.pack(index, LOST))
+                lost.append(member)  # the measured process has ended, and its parent knows that best
+                continue
             except OSError as error:
                 entries.append(ENTRY.pack(index, LOST))
                 lost.append(member)
@@ -223,7 +236,9 @@ class Sampler:
                 break  # the parent was killed: do not outlive it
             thread = self._replace_if_hung(thread)
             self._say_messages()
-            say({"event": "live", "values": self._live()})
+            live = self._live()
+            if live:
+                say({"event": "live", "values": live})
         self.stopping = True
         thread.join(2 * _HANG_S)
         wall_s, cpu_s = (now_ns() - started_ns) * 1e-9, time.process_time() - started_cpu
@@ -232,8 +247,8 @@ class Sampler:
 
     def _finish(self) -> None:
         try:
-            ends = self.groups[-1]
-            within(_HANG_S, lambda: self._tick(ends, self.generation))
+            for group in self.groups:  # once more, so that the samples reach up to the end
+                within(_HANG_S, partial(self._tick, group, self.generation))
             self._flush()
         except TimeoutError:
             self._replace_if_hung(threading.current_thread())

@@ -65,17 +65,16 @@ class Battery(Sensor):
         for folder in batteries + supplies:
             status = read_text(folder / "status") or ""
             facts[folder.name] = {
-                **calibrate(read_number(folder / "current_now") or 0.0, status), "battery": folder in batteries,
-            }  # fmt: skip
+                **calibrate(read_number(folder / "current_now") or 0.0, status),
+                "battery": folder in batteries,
+            }
             names.append(folder.name)
             files += [f"{_FOLDER}/{folder.name}/{name}" for name in ("current_now", "voltage_now")]
         # Without a battery reading, a charging or helping battery would go unnoticed: then it is a part.
         total = Channel(name="power.device", unit="W", scope="system" if batteries else "part")
         channels = (total, *(Channel(name=f"power.{name}", unit="W") for name in names))
         return [
-            Source(
-                sensor=self.name, key="supplies", channels=channels, files=tuple(files), period_s=0.05, facts=facts
-            )
+            Source(sensor=self.name, key="supplies", channels=channels, files=tuple(files), period_s=0.05, facts=facts)
         ]
 
     def parse(self, source: Source, raw: bytes) -> Sequence[float]:

@@ -31,28 +31,39 @@ class Cores(Sensor):
         ]
         if not cores:
             return []
+        channels.append(Channel(name="cpu.steal", unit="s", kind="counter"))
+        # Ticks of 10 ms say nothing over less than two of them.
         # The cpu lines come first; the rest of the file (interrupts) can be long and is left unread.
         size = 128 * (len(cores) + 1)
         return [
             Source(
-                sensor=self.name, key="stat", channels=tuple(channels), files=("proc/stat",),
-                facts={"cores": cores}, buffer_bytes=size,
+                sensor=self.name,
+                key="stat",
+                channels=tuple(channels),
+                files=("proc/stat",),
+                period_s=0.02,
+                facts={"cores": cores},
+                buffer_bytes=size,
             )
-        ]  # fmt: skip
+        ]
 
     def parse(self, source: Source, raw: bytes) -> Sequence[float]:
         seen: dict[int, tuple[float, float]] = {}
+        steal = 0.0
         for line in raw.split(b"\n"):
             if not line.startswith(b"cpu"):
                 break
             fields = line.split()
-            if len(fields) < 9 or fields[0] == b"cpu":
+            if len(fields) < 9:
+                continue
+            if fields[0] == b"cpu":
+                steal = int(fields[8]) * _TICK_S
                 continue
             ticks = [int(field) for field in fields[1:9]]
             idle = ticks[3] + ticks[4]
             seen[int(fields[0][3:])] = ((sum(ticks) - idle) * _TICK_S, idle * _TICK_S)
         missing = float("nan"), float("nan")  # a core that is switched off has no line
-        return [value for core in source.facts["cores"] for value in seen.get(core, missing)]
+        return [*(value for core in source.facts["cores"] for value in seen.get(core, missing)), steal]
 
 
 SENSOR = Cores()

@@ -40,14 +40,17 @@ class Frequency(Sensor):
         channels = [Channel(name=f"frequency.{cpu}", unit="Hz", scale=1e3) for group in cpus for cpu in group]
         return [
             Source(
-                sensor=self.name, key="policies", channels=tuple(channels), period_s=0.05,
+                sensor=self.name,
+                key="policies",
+                channels=tuple(channels),
+                period_s=0.05,
                 files=tuple(f"{_FOLDER}/{policy.name}/scaling_cur_freq" for policy in policies),
                 facts={
                     "cpus": cpus,
                     "governors": {policy.name: read_text(policy / "scaling_governor") or "" for policy in policies},
                 },
             )
-        ]  # fmt: skip
+        ]
 
     def parse(self, source: Source, raw: bytes) -> Sequence[float]:
         values = [float(line) * 1e3 for line in raw.strip().split(b"\n")]

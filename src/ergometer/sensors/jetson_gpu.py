@@ -6,10 +6,15 @@ from ergometer.core.probe import Probe
 from ergometer.core.sensor import Channel, Sensor, Source, Target, first_readable
 
 _LOADS = (
-    "sys/devices/gpu.0/load", "sys/devices/platform/gpu.0/load", "sys/devices/platform/*.gpu/load",
-    "sys/devices/platform/*/*.gpu/load", "sys/class/devfreq/*.gpu/device/load", "sys/class/devfreq/*.gv11b/device/load",
-    "sys/class/devfreq/*.gp10b/device/load", "sys/class/devfreq/*.ga10b/device/load",
-)  # fmt: skip
+    "sys/devices/gpu.0/load",
+    "sys/devices/platform/gpu.0/load",
+    "sys/devices/platform/*.gpu/load",
+    "sys/devices/platform/*/*.gpu/load",
+    "sys/class/devfreq/*.gpu/device/load",
+    "sys/class/devfreq/*.gv11b/device/load",
+    "sys/class/devfreq/*.gp10b/device/load",
+    "sys/class/devfreq/*.ga10b/device/load",
+)
 _FREQUENCIES = tuple(f"sys/class/devfreq/*.{name}/cur_freq" for name in ("gpu", "gp10b", "gv11b", "ga10b"))
 
 

@@ -31,10 +31,10 @@ class Memory(Sensor):
             peak = Channel(name="process.peak", unit="B")
             sources.append(
                 Source(
-                    sensor=self.name, key="VmHWM", channels=(peak,), files=(status,), period_s=0.1, buffer_bytes=2048
+                    sensor=self.name, key="VmHWM", channels=(peak,), files=(status,), period_s=0.5, buffer_bytes=2048
                 )
             )
-            # smaps_rollup costs milliseconds: it walks every mapping.
+            # smaps_rollup costs milliseconds (it walks every mapping), so it is read at the ends alone.
             pss = Channel(name="process.pss", unit="B")
             rollup = f"proc/{target.pid}/smaps_rollup"
             if os.access(target.root / rollup, os.R_OK):
@@ -46,12 +46,13 @@ class Memory(Sensor):
         return sources
 
     def open(self, source: Source, target: Target) -> Read:
+        if source.key == "Pss":
+            # Opened anew each time: a kept descriptor belongs to the program that ran before exec.
+            return (target.root / source.files[0]).read_bytes
         if source.key != "statm":
             return super().open(source, target)
         assert target.pid is not None
-        return ProcessFiles(
-            target.root, target.pid, "statm", tree=target.tree, per_thread=False, keep_last=False
-        ).read
+        return ProcessFiles(target.root, target.pid, "statm", tree=target.tree, per_thread=False, keep_last=False).read
 
     def parse(self, source: Source, raw: bytes) -> Sequence[float]:
         if source.key == "statm":

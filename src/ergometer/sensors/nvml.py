@@ -86,17 +86,23 @@ class Nvml(Sensor):
             if often:
                 sources.append(
                     Source(
-                        sensor=self.name, key=f"gpu{index}", period_s=0.02, facts={"index": index, "stems": often},
+                        sensor=self.name,
+                        key=f"gpu{index}",
+                        period_s=0.02,
+                        facts={"index": index, "stems": often},
                         channels=tuple(_channel(stem, index) for stem in often),
                     )
-                )  # fmt: skip
+                )
             if "energy" in stems:  # costs 5 ms of CPU a call
                 sources.append(
                     Source(
-                        sensor=self.name, key=f"energy{index}", at_ends=True, facts={"index": index, "stems": ["energy"]},
+                        sensor=self.name,
+                        key=f"energy{index}",
+                        at_ends=True,
+                        facts={"index": index, "stems": ["energy"]},
                         channels=(_channel("energy", index),),
                     )
-                )  # fmt: skip
+                )
         return sources
 
     def open(self, source: Source, target: Target) -> Read:

@@ -25,7 +25,9 @@ class Pressure(Sensor):
         if not self.probe(target.root).ok:
             return []
         channel = Channel(name="pressure.cpu", unit="s", kind="counter", scale=1e-6)
-        return [Source(sensor=self.name, key="cpu", channels=(channel,), files=(_FILE,), buffer_bytes=256)]
+        return [
+            Source(sensor=self.name, key="cpu", channels=(channel,), files=(_FILE,), period_s=0.1, buffer_bytes=256)
+        ]
 
     def parse(self, source: Source, raw: bytes) -> Sequence[float]:
         match = re.match(rb"some .*total=(\d+)", raw)

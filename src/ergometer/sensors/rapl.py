@@ -21,9 +21,10 @@ class Rapl(Sensor):
         zones = self._zones(root)
         if not zones:
             return Probe(
-                False, f"no {root / _FOLDER}/intel-rapl:*",
+                False,
+                f"no {root / _FOLDER}/intel-rapl:*",
                 "x86 only: load intel_rapl_msr (a virtual machine has no RAPL)",
-            )  # fmt: skip
+            )
         why = why_unreadable(zones[0] / "energy_uj")
         if why:
             return Probe(False, why, f"run as root, or: sudo chmod a+r {root / _FOLDER}/intel-rapl:*/energy_uj")
@@ -42,9 +43,13 @@ class Rapl(Sensor):
             leaf = name.rsplit(".", 1)[-1]
             scope = "system" if leaf == "psys" else "component" if leaf.startswith(("package", "dram")) else "part"
             channel = Channel(
-                name=f"energy.{name}", unit="J", kind="counter", scale=1e-6,
-                wrap=limit * 1e-6 if limit else None, scope=scope,
-            )  # fmt: skip
+                name=f"energy.{name}",
+                unit="J",
+                kind="counter",
+                scale=1e-6,
+                wrap=limit * 1e-6 if limit else None,
+                scope=scope,
+            )
             path = f"{_FOLDER}/{zone.name}/energy_uj"
             if not why_unreadable(target.root / path):
                 sources.append(Source(sensor=self.name, key=name, files=(path,), channels=(channel,)))

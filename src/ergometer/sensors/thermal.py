@@ -42,20 +42,24 @@ class Thermal(Sensor):
         found = self._inputs(root)
         if not found:
             return Probe(
-                False, "no thermal zone and no hwmon temperature",
+                False,
+                "no thermal zone and no hwmon temperature",
                 "a virtual machine has none; on a physical device load its thermal driver (x86: coretemp or k10temp)",
-            )  # fmt: skip
+            )
         return Probe(True, f"{len(found)} temperatures: {', '.join(list(found)[:6])}")
 
     def sources(self, target: Target) -> list[Source]:
         # One source each: a zone that vanishes takes no other with it.
         return [
             Source(
-                sensor=self.name, key=name, files=(path,), period_s=0.1,
+                sensor=self.name,
+                key=name,
+                files=(path,),
+                period_s=0.1,
                 channels=(Channel(name=f"temperature.{name}", unit="°C", scale=1e-3),),
             )
             for name, path in self._inputs(target.root).items()
-        ]  # fmt: skip
+        ]
 
 
 SENSOR = Thermal()

@@ -34,9 +34,10 @@ class Throttle(Sensor):
         found = self._inputs(root)
         if not found:
             return Probe(
-                False, "no cooling device of a processor and no thermal_throttle counter",
+                False,
+                "no cooling device of a processor and no thermal_throttle counter",
                 "throttling is then seen only through frequency and temperature",
-            )  # fmt: skip
+            )
         return Probe(True, f"{len(found)} indicators")
 
     def sources(self, target: Target) -> list[Source]:

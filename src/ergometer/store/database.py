@@ -72,17 +72,29 @@ class Store:
         """Insert the record, or replace the one with its id, in one transaction."""
         spec = record.spec
         row = {
-            "id": record.id, "spec_id": spec.id, "status": record.status, "started_at": record.started_at,
-            "model": spec.model, "engine": spec.engine, "mode": spec.mode, "batch": spec.batch,
+            "id": record.id,
+            "spec_id": spec.id,
+            "status": record.status,
+            "started_at": record.started_at,
+            "model": spec.model,
+            "engine": spec.engine,
+            "mode": spec.mode,
+            "batch": spec.batch,
             "record": json.dumps(record.to_json()),
-        }  # fmt: skip
+        }
         metrics = [
             {
-                "run_id": record.id, "name": name, "value": metric.value, "unit": metric.unit, "n": metric.n,
-                "low": metric.low, "high": metric.high, "source": metric.source,
+                "run_id": record.id,
+                "name": name,
+                "value": metric.value,
+                "unit": metric.unit,
+                "n": metric.n,
+                "low": metric.low,
+                "high": metric.high,
+                "source": metric.source,
             }
             for name, metric in record.metrics.items()
-        ]  # fmt: skip
+        ]
 
         def work(connection: Connection) -> None:
             connection.execute(text("DELETE FROM runs WHERE id = :id"), row)
@@ -118,7 +130,9 @@ class Store:
         """The record with this id or unique beginning of an id; 'last' is the newest."""
         rows = self._run(
             lambda connection: connection.execute(
-                text("SELECT record FROM runs WHERE :run = 'last' OR substr(id, 1, length(:run)) = :run ORDER BY id DESC"),
+                text(
+                    "SELECT record FROM runs WHERE :run = 'last' OR substr(id, 1, length(:run)) = :run ORDER BY id DESC"
+                ),
                 {"run": run},
             ).all()
         )

@@ -53,7 +53,7 @@ def write_json(path: Path, value: Any) -> None:
             file.write("\n")
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
+        temporary.replace(path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise cannot_write(path, error) from error

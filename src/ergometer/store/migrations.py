@@ -38,9 +38,7 @@ def applied(connection: Connection) -> int:
 
 def migrate(connection: Connection) -> None:
     """Apply what is missing; the caller holds a transaction."""
-    connection.execute(
-        text("CREATE TABLE IF NOT EXISTS migrations (number INTEGER PRIMARY KEY, name TEXT NOT NULL)")
-    )
+    connection.execute(text("CREATE TABLE IF NOT EXISTS migrations (number INTEGER PRIMARY KEY, name TEXT NOT NULL)"))
     have = applied(connection)
     for number, name, change in MIGRATIONS:
         if number > have:

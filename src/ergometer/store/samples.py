@@ -1,7 +1,7 @@
 """Samples as columns: one time axis for all channels that were read together."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Self
 
@@ -24,8 +24,11 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True)
 class Samples:
+    """notes: what sensors did wrong. missing: sensor -> why it gave nothing."""
+
     timelines: tuple[Timeline, ...]
     notes: tuple[str, ...] = ()
+    missing: dict[str, str] = field(default_factory=dict)
 
     def find(self, name: str) -> tuple[Timeline, int] | None:
         """The timeline that has the channel, and the channel's column there."""
@@ -44,7 +47,7 @@ class Samples:
             arrays[f"t{number}"] = np.diff(timeline.t_ns, prepend=0)
             arrays[f"v{number}"] = timeline.values.T.astype(np.float64)
         channels = [[asdict(channel) for channel in timeline.channels] for timeline in self.timelines]
-        about = json.dumps({"channels": channels, "notes": self.notes})
+        about = json.dumps({"channels": channels, "notes": self.notes, "missing": self.missing})
         save_arrays(path, {**arrays, "about": np.array(about)})
 
     @classmethod
@@ -60,6 +63,6 @@ class Samples:
                 if values.shape != (len(t_ns), len(group)):
                     raise ValueError("columns differ in length")
                 timelines.append(Timeline(t_ns, group, values))
-            return cls(tuple(timelines), tuple(about["notes"]))
+            return cls(tuple(timelines), tuple(about["notes"]), about["missing"])
         except (ValueError, KeyError, TypeError) as error:
             raise StoreError(f"{path} is damaged ({error}): its run's samples cannot be shown.") from error

@@ -4,7 +4,7 @@ import zipfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,7 +60,7 @@ class SpanTable:
 
     @property
     def duration_s(self) -> NDArray[np.float64]:
-        return (self.end_ns - self.start_ns) * 1e-9
+        return np.asarray((self.end_ns - self.start_ns) * 1e-9, dtype=np.float64)
 
     def save(self, path: Path) -> None:
         arrays = {field: getattr(self, field) for field in _NUMBERS}
@@ -93,7 +93,7 @@ def save_arrays(path: Path, arrays: dict[str, NDArray[np.generic]]) -> None:
         raise cannot_write(path, error) from error
 
 
-def load_arrays(path: Path, fields: Iterable[str]) -> dict[str, NDArray[np.generic]]:
+def load_arrays(path: Path, fields: Iterable[str]) -> dict[str, NDArray[Any]]:
     """The named arrays; StoreError if the file is missing, damaged or not ours."""
     try:
         with np.load(path, allow_pickle=False) as file:

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from ergometer.engines.torch.engine import Torch
 
 
-class _Counter(TorchDispatchMode):
+class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Adds up what every op that reaches the backend does."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.macs = 0
         self.bytes = 0
 

@@ -38,11 +38,18 @@ class Torch:
             import torch
 
             if not torch.cuda.is_available():
-                return Probe(
-                    False, "torch sees no CUDA device", "install the NVIDIA driver and a CUDA build of torch"
-                )
+                return Probe(False, "torch sees no CUDA device", "install the NVIDIA driver and a CUDA build of torch")
             return Probe(True, torch.cuda.get_device_name())
         return Probe(True, "installed")
+
+    def prepare(self) -> None:
+        import torch
+
+        tiny = torch.nn.Sequential(torch.nn.Conv2d(1, 1, 3), torch.nn.Flatten(), torch.nn.Linear(1, 2))
+        optimizer = torch.optim.SGD(tiny.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
+        for _ in range(2):
+            torch.nn.CrossEntropyLoss()(tiny(torch.zeros(2, 1, 3, 3)), torch.tensor([0, 1])).backward()
+            optimizer.step()
 
     def versions(self) -> dict[str, str]:
         import torch
@@ -58,6 +65,7 @@ class Torch:
         torch.manual_seed(spec.seed)
         if spec.threads is not None:
             torch.set_num_threads(spec.threads)
+        self.layers: list[tuple[str, str]] | None = None
         self.training = spec.mode == "train"
         self.phases = ("forward", "backward", "optimizer") if self.training else ("forward",)
         self.device = torch.device(spec.device)
@@ -105,7 +113,10 @@ class Torch:
         """Phases end when the device has finished them: taken from device events, not from the host's clock."""
         import torch
 
-        events = [torch.cuda.Event(enable_timing=True) for _ in range(len(self.phases) + 1)]
+        events = [
+            torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+            for _ in range(len(self.phases) + 1)
+        ]
         start = now_ns()
         events[0].record()
         loss = self.forward()
@@ -181,9 +192,11 @@ class Torch:
         )
         batch = sum(t.numel() * t.element_size() for t in (self.inputs, self.labels))
         return {
-            "parameters": everything, "gradients": trainable if self.training else 0,
-            "optimizer": optimizer, "input": batch,
-        }  # fmt: skip
+            "parameters": everything,
+            "gradients": trainable if self.training else 0,
+            "optimizer": optimizer,
+            "input": batch,
+        }
 
 
 def _digest(parameter: "torch.Tensor") -> bytes:
@@ -191,4 +204,4 @@ def _digest(parameter: "torch.Tensor") -> bytes:
     import torch
 
     values = parameter.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy()
-    return hashlib.blake2b(memoryview(values), digest_size=16).digest()
+    return hashlib.blake2b(values.data, digest_size=16).digest()

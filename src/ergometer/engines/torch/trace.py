@@ -5,15 +5,16 @@ module hooks; the traced steps themselves carry no hooks, because eager PyTorch 
 same order each time. Where it does not (control flow that depends on data), the hooks stay on.
 """
 
+import gc
+import time
 from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import time
-
 import torch
+from torch.autograd import DeviceType  # type: ignore[attr-defined]
 from torch.autograd.profiler import profile
 
 from ergometer.core.clock import realtime_offset_ns
@@ -85,13 +86,21 @@ class _ModuleClock:
 
 @contextmanager
 def _profiler(engine: "Torch", *, memory: bool = False) -> Iterator[Any]:
+    """Kineto over the body, with no garbage collection in it: the garbage is the tracer's own."""
     use_device = "cuda" if engine.device.type == "cuda" else None
-    with profile(use_cpu=True, use_kineto=True, use_device=use_device, profile_memory=memory) as tracer:
-        yield tracer
+    collecting = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        with profile(use_cpu=True, use_kineto=True, use_device=use_device, profile_memory=memory) as tracer:
+            yield tracer
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def _cpu_events(tracer: Any) -> list[Any]:
-    return [e for e in tracer.kineto_results.events() if e.device_type() == torch.autograd.DeviceType.CPU]
+    return [e for e in tracer.kineto_results.events() if e.device_type() == DeviceType.CPU]
 
 
 def _outermost(events: list[Any]) -> list[_Op]:
@@ -139,7 +148,9 @@ def _set_phases(ops: list[_Op], steps: list[Step], phases: tuple[str, ...], offs
 
 
 def _map_layers(engine: "Torch") -> list[tuple[str, str]]:
-    """(op, layer) of every forward op of a step, in order."""
+    """(op, layer) of every forward op of a step, in order; found once for a loaded model."""
+    if engine.layers is not None:
+        return engine.layers
     clock = _ModuleClock(engine.module)
     try:
         with _profiler(engine) as tracer:
@@ -149,7 +160,9 @@ def _map_layers(engine: "Torch") -> list[tuple[str, str]]:
     ops = _outermost(_cpu_events(tracer))
     _set_phases(ops, [step], engine.phases, realtime_offset_ns())
     forward = [op for op in ops if op.phase == "forward"]
-    return list(zip([op.name for op in forward], clock.layer_at([op.start for op in forward]), strict=True))
+    layers = clock.layer_at([op.start for op in forward])
+    engine.layers = list(zip([op.name for op in forward], layers, strict=True))
+    return engine.layers
 
 
 def _assign_layers(ops: list[_Op], events: list[Any], layers: list[str]) -> None:
@@ -173,7 +186,7 @@ def _device_intervals(tracer: Any) -> dict[int, tuple[int, int]]:
     """Correlation number of an op -> when its kernels ran on the device."""
     found: dict[int, tuple[int, int]] = {}
     for event in tracer.kineto_results.events():
-        if event.device_type() == torch.autograd.DeviceType.CUDA and event.duration_ns() > 0:
+        if event.device_type() == DeviceType.CUDA and event.duration_ns() > 0:
             start, end = event.start_ns(), event.start_ns() + event.duration_ns()
             known = found.get(event.linked_correlation_id(), (start, end))
             found[event.linked_correlation_id()] = (min(start, known[0]), max(end, known[1]))
@@ -214,9 +227,13 @@ def _trace_with_hooks(engine: "Torch", steps: int) -> list[Span]:
 
 
 def _spans(
-    engine: "Torch", ops: list[_Op], owners: list[int], steps: list[Step], offset: int,
+    engine: "Torch",
+    ops: list[_Op],
+    owners: list[int],
+    steps: list[Step],
+    offset: int,
     device: dict[int, tuple[int, int]],
-) -> list[Span]:  # fmt: skip
+) -> list[Span]:
     spans = []
     for number, step in enumerate(steps):
         spans.append(Span(step.marks[0], step.marks[-1], "step", "traced", number))
@@ -269,10 +286,17 @@ def trace_memory(engine: "Torch") -> tuple[MemoryParts, list[Span]]:
         inside = [size for _, size in allocations[bisect_right(stamps, op.start - 1) : bisect_right(stamps, op.end)]]
         spans.append(
             Span(
-                op.start + offset, op.end + offset, "memory", op.name, 0, op.phase, op.layer,
-                sum(size for size in inside if size > 0), sum(inside),
+                op.start + offset,
+                op.end + offset,
+                "memory",
+                op.name,
+                0,
+                op.phase,
+                op.layer,
+                sum(size for size in inside if size > 0),
+                sum(inside),
             )
-        )  # fmt: skip
+        )
     return parts, spans
 
 

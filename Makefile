@@ -1,0 +1,47 @@
+# Two commands do everything: `make run` and `make test`. Each sets up what it needs in .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.ready
+
+.PHONY: setup run test test-slow check base bench clean
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[torch,nvidia,dev]'
+	touch $(STAMP)
+
+run: setup
+	$(BIN)/ergo run lenet mobilenet_v2 --batch 4
+	$(BIN)/ergo show last --phases
+	$(BIN)/ergo show last --layers --top 12
+
+test: setup
+	$(BIN)/pytest
+
+test-slow: setup
+	$(BIN)/pytest -m slow
+
+check: setup
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(MAKE) base
+	$(MAKE) test
+
+# The base install, without a framework, must do its part on a device that has nothing else.
+base:
+	rm -rf .venv-base
+	$(PYTHON) -m venv .venv-base
+	.venv-base/bin/pip install --quiet --disable-pip-version-check -c constraints.txt .
+	ERGO_HOME=.venv-base/home sh tests/base_install.sh .venv-base/bin/ergo
+	du -sm .venv-base/lib | awk '{ print "base install: " $$1 " MB"; exit $$1 > 200 }'
+
+bench: setup
+	for name in startup attribution energy tracing observer; do $(BIN)/python benchmarks/$$name.py 2>&1 | grep -v ^USDT || exit 1; done
+
+clean:
+	rm -rf $(VENV) .venv-base .mypy_cache .ruff_cache .pytest_cache .hypothesis
