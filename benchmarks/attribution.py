@@ -60,7 +60,8 @@ class Duck:
         lags = ", ".join(f"lag(c{n}) over (order by t) p{n}" for n in each)
         self.connection.execute(
             f"create or replace table total as select *, {following}, lead(t) over (order by t) - t gap from ("
-            f"select t, {running} from (select t, {names}, (t - lag(t) over (order by t)) / 1e9 dt, {lags} from samples))"
+            f"select t, {running} from ("
+            f"select t, {names}, (t - lag(t) over (order by t)) / 1e9 dt, {lags} from samples))"
         )
         self.connection.execute(
             f"create or replace table joined as select s.id, {result} from spans s "

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ergometer.analyze.join import totals
 from ergometer.analyze.sampled import Reading, cpu_metrics, level_metrics, read_windows, whole_energy
 from ergometer.analyze.statistics import FEWEST, TARGET, drift, median_interval, spread
 from ergometer.core.record import Metric
@@ -15,6 +16,7 @@ from ergometer.store.spans import SpanTable
 
 _PRESSURE = 0.10
 _STOLEN = 0.03
+_DISAGREE = 0.10
 _SLOWED = 0.90
 
 # What a Record is expected to have, and the sensors that could have told.
@@ -242,6 +244,33 @@ def window_metrics(samples: Samples, start_ns: int, end_ns: int, cores: int) -> 
             value=memory.high, unit="B", n=memory.n, source="estimated", note="highest sample: a shorter peak is missed"
         )
     findings.warnings += [f"unstable: {doubt}" for doubt in _throttling(samples, readings)]
+    return findings
+
+
+def end_metrics(samples: Samples) -> Findings:
+    """What is read only when sampling starts and stops: fair share of memory, the GPU's own energy counter."""
+    findings = Findings()
+    for name, unit in (("process.pss", "B"), ("total_energy.", "J")):
+        for timeline in samples.timelines:
+            for column, channel in enumerate(timeline.channels):
+                values = timeline.values[:, column]
+                if not channel.name.startswith(name) or len(values) < 2 or not np.isfinite(values[[0, -1]]).all():
+                    continue
+                if channel.kind == "gauge":
+                    note = "when the run ended: shared pages counted by their share"
+                    findings.metrics["pss_memory"] = Metric(
+                        value=float(values[-1]), unit=unit, source="counter", note=note
+                    )
+                    continue
+                counted = float(values[-1] - values[0])
+                note = "whole run, with loading and tracing"
+                findings.metrics[channel.name] = Metric(value=counted, unit=unit, source="counter", note=note)
+                found = samples.find(channel.name.replace("total_energy.", "power."))
+                if found is not None and counted > 0:
+                    integrated = float(totals(found[0]).total[-1, found[1]])
+                    if abs(integrated / counted - 1) > _DISAGREE:
+                        sums = f"the GPU counted {counted:.1f} J, its sampled power adds up to {integrated:.1f} J"
+                        findings.warnings.append(f"{channel.name}: {sums}")
     return findings
 
 

@@ -12,9 +12,13 @@ from ergometer.core.spec import Spec
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Boundaries of one step in monotonic ns: one more mark than there are phases."""
+    """Boundaries of one step in monotonic ns: one more mark than there are phases.
+
+    issued: when the host issued each phase, where a device runs them later than that.
+    """
 
     marks: tuple[int, ...]
+    issued: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ import secrets
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ergometer.analyze.metrics import Findings, observer_metrics
+from ergometer.analyze.metrics import Findings, end_metrics, observer_metrics
 from ergometer.analyze.raw import read_raw
 from ergometer.core.errors import StoreError
 from ergometer.core.record import Record
@@ -52,7 +52,10 @@ class RunDirectory:
 
 
 def observe(findings: Findings, samples: Samples, sampling: Sampling | None, period_s: float) -> None:
-    """Add what the observer cost, and what the sensors failed at."""
+    """Add what was read at the ends, what the observer cost, and what the sensors failed at."""
+    ends = end_metrics(samples)
+    findings.metrics |= ends.metrics
+    findings.warnings += ends.warnings
     if sampling is not None:
         findings.metrics |= observer_metrics(samples, sampling.summary, period_s)
         findings.warnings += sampling.warnings()

@@ -117,19 +117,22 @@ class Torch:
             torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
             for _ in range(len(self.phases) + 1)
         ]
-        start = now_ns()
+        issued = [start := now_ns()]
         events[0].record()
         loss = self.forward()
         events[1].record()
+        issued.append(now_ns())
         if self.training:
             loss.backward()  # type: ignore[no-untyped-call]
             events[2].record()
+            issued.append(now_ns())
             self.update()
             events[3].record()
+            issued.append(now_ns())
         torch.cuda.synchronize()
         end = now_ns()
         inner = [start + int(events[0].elapsed_time(event) * 1e6) for event in events[1:-1]]
-        return Step((start, *(min(mark, end) for mark in inner), end))
+        return Step((start, *(min(mark, end) for mark in inner), end), tuple(issued))
 
     def sync(self) -> None:
         if self.device.type == "cuda":

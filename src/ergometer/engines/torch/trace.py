@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from ergometer.engines.torch.engine import Torch
 
 _NODE = "autograd::engine::evaluate_function: "
-_USER_SCOPE = 7
 _LOSS = "(loss)"
 
 
@@ -107,7 +106,8 @@ def _outermost(events: list[Any]) -> list[_Op]:
     """Ops that lie in no other op of their thread, in order of start."""
     ops: list[_Op] = []
     current: dict[int, _Op] = {}
-    spans = [(e.start_ns(), -e.duration_ns(), e) for e in events if e.scope() != _USER_SCOPE and e.duration_ns() > 0]
+    # An op's name has a namespace; annotations, calls of the CUDA runtime and the tracer's own work have none.
+    spans = [(e.start_ns(), -e.duration_ns(), e) for e in events if "::" in e.name() and e.duration_ns() > 0]
     for start, negative, event in sorted(spans, key=lambda item: item[:2]):
         thread = event.start_thread_id()
         top = current.get(thread)
@@ -136,7 +136,7 @@ def _sequences(events: list[Any], ops: list[_Op]) -> dict[int, int]:
 
 def _set_phases(ops: list[_Op], steps: list[Step], phases: tuple[str, ...], offset: int) -> list[int]:
     """Give each op its phase; return the step that each belongs to (-1: none)."""
-    marks = [mark - offset for step in steps for mark in step.marks]
+    marks = [mark - offset for step in steps for mark in step.issued or step.marks]
     width = len(phases) + 1
     owners = []
     for op in ops:
@@ -197,6 +197,8 @@ def trace_ops(engine: "Torch", steps: int) -> list[Span]:
     """Spans of kind step, phase and op for that many traced steps."""
     mapped = _map_layers(engine)
     with _profiler(engine) as tracer:
+        if engine.device.type == "cuda":
+            engine.step()  # the device's tracer starts up in the first step that it sees
         before = realtime_offset_ns()
         done = [engine.step() for _ in range(steps)]
         after = realtime_offset_ns()
