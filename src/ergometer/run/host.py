@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -52,10 +53,10 @@ def choose_cores(text: str, root: Path) -> tuple[int, ...]:
         return tuple(core for core, value in known.items() if value == edge)
     cores: set[int] = set()
     for part in text.split(","):
-        first, _, last = part.partition("-")
-        if not first.isdigit() or (last and not last.isdigit()):
+        match = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
+        if not match:
             raise UsageError(f"{text!r} names no cores: write 0,2 or 0-3, big or little.")
-        cores |= set(range(int(first), int(last or first) + 1))
+        cores |= set(range(int(match[1]), int(match[2] or match[1]) + 1))
     if not cores or not cores <= set(allowed):
         raise UsageError(f"cores {text} are not all here: this device has {', '.join(map(str, allowed))}.")
     return tuple(sorted(cores))

@@ -96,8 +96,8 @@ def save_arrays(path: Path, arrays: dict[str, NDArray[np.generic]]) -> None:
 def load_arrays(path: Path, fields: Iterable[str]) -> dict[str, NDArray[Any]]:
     """The named arrays; StoreError if the file is missing, damaged or not ours."""
     try:
-        with np.load(path, allow_pickle=False) as file:
-            return {field: file[field] for field in fields}
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
+            return {field: arrays[field] for field in fields}
     except FileNotFoundError:
         raise StoreError(f"{path} is missing: this run's details were deleted or never written.") from None
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:

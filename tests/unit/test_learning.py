@@ -1,0 +1,52 @@
+from collections.abc import Iterator
+
+import pytest
+
+from ergometer.core.engine import Learning
+from ergometer.run.learning import check_learning
+
+
+class FakeEngine:
+    """Plays back losses, and parameters that stay stuck for so many rounds."""
+
+    def __init__(self, losses: Iterator[float], stuck: dict[str, str] | None = None, rounds: int = 99):
+        self.losses, self.stuck, self.rounds = losses, stuck or {}, rounds
+
+    def learn(self, steps: int) -> Learning:
+        self.rounds -= 1
+        return Learning(
+            losses=tuple(next(self.losses) for _ in range(steps)), stuck=self.stuck if self.rounds >= 0 else {}
+        )
+
+
+def check(losses: list[float], **options: object) -> dict[str, object]:
+    return check_learning(FakeEngine(iter(losses + [losses[-1]] * 40), **options))  # type: ignore[arg-type]
+
+
+def test_a_falling_loss_passes() -> None:
+    assert check([2.3, 2.2, 2.1, 2.0, 1.9])["ok"]
+
+
+def test_a_loss_that_first_rises_may_still_pass() -> None:
+    assert check([2.3, 2.5, 2.6, 2.4, 2.35, 2.2, 2.0])["ok"]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_loss_that_is_no_number_fails(value: float) -> None:
+    outcome = check([2.3, value])
+    assert not outcome["ok"] and "step 2" in str(outcome["reason"])
+
+
+def test_a_constant_loss_fails() -> None:
+    outcome = check([2.3026])
+    assert not outcome["ok"] and "did not fall" in str(outcome["reason"])
+
+
+def test_a_parameter_that_never_changes_fails_although_the_loss_falls() -> None:
+    outcome = check([2.3, 2.0, 1.5, 1.0, 0.5], stuck={"conv2.weight": "its gradient is zero or absent"})
+    assert not outcome["ok"]
+    assert "conv2.weight" in str(outcome["reason"]) and "zero" in str(outcome["reason"])
+
+
+def test_a_parameter_that_changes_late_passes() -> None:
+    assert check([2.3, 2.0], stuck={"fc.bias": "x"}, rounds=2)["ok"]

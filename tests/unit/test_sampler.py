@@ -1,0 +1,215 @@
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ergometer.analyze.raw import read_raw
+from ergometer.core.errors import ErgoError
+from ergometer.core.process import ProcessFiles, descendants
+from ergometer.core.timebox import within
+from ergometer.run.sampling import Sampling
+from ergometer.sensors.__main__ import Sampler
+from tests.trees import JETSON_TX2, LAPTOP, PHONE, plant_over_real_proc
+
+RAIL = "sys/bus/i2c/drivers/ina3221x/0-0041/iio:device1/in_power0_input"
+
+
+def sampler(tmp_path: Path, **changes: object) -> Sampler:
+    config = {
+        "raw": str(tmp_path / "raw"), "period_s": 0.005, "pid": os.getpid(), "tree": False, "root": str(tmp_path / "root"),
+        "sensors": ["ina3221", "process"], "limit_bytes": None, "cores": None, **changes,
+    }  # fmt: skip
+    return Sampler(config)
+
+
+def column(samples, name: str) -> np.ndarray:  # type: ignore[no-untyped-def]
+    line, at = samples.find(name)
+    return line.values[:, at]
+
+
+def test_a_sensor_that_fails_is_dropped_and_the_others_go_on(tmp_path: Path) -> None:
+    plant_over_real_proc(tmp_path / "root", JETSON_TX2)
+    made = sampler(tmp_path)
+    good, calls = made.reads[0], 0
+
+    def failing() -> bytes:
+        nonlocal calls
+        calls += 1
+        if calls > 3:
+            raise OSError(19, "No such device")
+        return good()
+
+    made.groups[0].members[0] = (0, failing)
+    for _ in range(8):
+        made._tick(made.groups[0], 0)
+    made._flush()
+    samples = read_raw(tmp_path / "raw")
+    power = column(samples, "power.VDD_IN")
+    assert np.isfinite(power[:3]).all() and np.isnan(power[3:]).all()
+    assert np.isfinite(column(samples, "process.cpu")).all()
+    assert made.messages[0]["reason"] == "vanished: No such device"
+
+
+def test_a_sensor_that_hangs_is_left_behind(tmp_path: Path) -> None:
+    plant_over_real_proc(tmp_path / "root", JETSON_TX2)
+    made = sampler(tmp_path)
+    release = threading.Event()
+    hang = False
+
+    def hanging() -> bytes:
+        if hang:
+            release.wait(20)
+        return b"1000"
+
+    made.groups[0].members[0] = (0, hanging)
+    thread = made._start_thread()
+    time.sleep(0.3)
+    hang = True
+    deadline = time.monotonic() + 10
+    while made.generation == 0 and time.monotonic() < deadline:
+        time.sleep(0.1)
+        thread = made._replace_if_hung(thread)
+    time.sleep(0.3)
+    made.stopping = True
+    thread.join()
+    release.set()
+    made._flush()
+    samples = read_raw(tmp_path / "raw")
+    assert "hung" in made.messages[0]["reason"]
+    assert np.isnan(column(samples, "power.VDD_IN")[-1])
+    cpu = column(samples, "process.cpu")
+    assert np.isfinite(cpu[-10:]).all(), "the other sensors must go on"
+    gap_s = np.diff(samples.timelines[0].t_ns).max() * 1e-9
+    assert gap_s < 3
+
+
+def test_a_file_that_hangs_when_opened_does_not_stop_the_sampler(tmp_path: Path) -> None:
+    root = plant_over_real_proc(tmp_path / "root", JETSON_TX2)
+    (root / RAIL).unlink()
+    os.mkfifo(root / RAIL)
+    made = sampler(tmp_path)
+    assert [source.sensor for source in made.sources] == ["process"]
+    assert "no answer" in made.missing["ina3221"]
+
+
+def test_the_sampler_keeps_its_beat_and_knows_its_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ERGO_SYSROOT", str(plant_over_real_proc(tmp_path / "root", JETSON_TX2)))
+    sampling = Sampling(tmp_path / "raw", period_s=0.01, pid=os.getpid())
+    time.sleep(1.0)
+    sampling.flush()
+    assert len(read_raw(tmp_path / "raw").timelines[0].t_ns) > 50
+    sampling.stop()
+    sampling.stop()
+    samples = read_raw(tmp_path / "raw")
+    assert 80 < len(samples.timelines[0].t_ns) < 130
+    assert sampling.summary is not None and 0 < sampling.summary["cpu_s"] < sampling.summary["wall_s"]
+    assert column(samples, "power.VDD_IN").mean() == pytest.approx(4.321)
+    assert sampling.live["power.VDD_IN"] == pytest.approx(4.321)
+
+
+def test_one_millisecond(tmp_path: Path) -> None:
+    sampling = Sampling(tmp_path / "raw", period_s=0.001, pid=os.getpid(), sensors=["process"])
+    time.sleep(0.7)
+    sampling.stop()
+    assert len(read_raw(tmp_path / "raw").timelines[0].t_ns) > 350
+
+
+def test_values_that_change_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = plant_over_real_proc(tmp_path / "root", JETSON_TX2)
+    monkeypatch.setenv("ERGO_SYSROOT", str(root))
+    sampling = Sampling(tmp_path / "raw", period_s=0.005, pid=os.getpid(), sensors=["ina3221"])
+    for text in ("4321", "nonsense", "9000"):
+        with open(root / RAIL, "r+") as file:
+            file.truncate()
+            file.write(text + "\n")
+        time.sleep(0.15)
+    sampling.stop()
+    samples = read_raw(tmp_path / "raw")
+    power = column(samples, "power.VDD_IN")
+    assert {round(float(value), 3) for value in power[np.isfinite(power)]} == {4.321, 9.0}
+    assert np.isnan(power).any()
+    assert "nonsense" in samples.notes[0]
+
+
+def test_memory_of_a_process_with_threads_is_counted_once(tmp_path: Path) -> None:
+    code = "import threading,time\nfor _ in range(8): threading.Thread(target=time.sleep,args=(30,),daemon=True).start()\nprint(1,flush=True)\ntime.sleep(30)"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        made = sampler(tmp_path, pid=process.pid, sensors=["memory"], root="/")
+        statm = made.reads[[source.key for source in made.sources].index("statm")]()
+        status = Path(f"/proc/{process.pid}/status").read_text()
+        process.kill()
+    resident = int(status.split("VmRSS:")[1].split()[0]) * 1024
+    assert made.sensors[0].parse(made.sources[0], statm)[0] == pytest.approx(resident, rel=0.02)
+
+
+def test_cpu_time_of_ended_threads_is_kept() -> None:
+    files = ProcessFiles(Path("/"), os.getpid(), "schedstat", tree=False, per_thread=True, keep_last=True)
+
+    def burn() -> None:
+        end = time.thread_time() + 0.3
+        while time.thread_time() < end:
+            pass
+
+    thread = threading.Thread(target=burn)
+    before = sum(int(line.split()[0]) for line in files.read().splitlines())
+    thread.start()
+    while thread.is_alive():
+        files.read()
+        time.sleep(0.02)
+    after = sum(int(line.split()[0]) for line in files.read().splitlines())
+    assert (after - before) * 1e-9 > 0.2
+
+
+def test_children_are_found() -> None:
+    with subprocess.Popen(["sh", "-c", "sleep 20 & wait"]) as process:
+        deadline = time.monotonic() + 5
+        while len(descendants(Path("/"), process.pid)) < 2 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        found = descendants(Path("/"), process.pid)
+        for pid in reversed(found):
+            os.kill(pid, 9)
+    assert len(found) == 2
+
+
+def test_the_sampler_dies_with_its_parent(tmp_path: Path) -> None:
+    code = (
+        "import os,sys,time\nfrom pathlib import Path\nfrom ergometer.run.sampling import Sampling\n"
+        f"s = Sampling(Path({str(tmp_path / 'raw')!r}), period_s=0.01, pid=os.getpid())\nprint(s.pid, flush=True)\n"
+        "time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        pid = int(process.stdout.readline())
+        process.kill()
+    deadline = time.monotonic() + 5
+    while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not Path(f"/proc/{pid}").exists()
+
+
+def test_a_sampler_that_cannot_write_says_so(tmp_path: Path) -> None:
+    with pytest.raises(ErgoError, match="cannot start"):
+        Sampling(tmp_path / "absent/raw", period_s=0.01, pid=os.getpid())
+
+
+def test_a_call_that_hangs_is_cut_off() -> None:
+    with pytest.raises(TimeoutError, match="no answer"):
+        within(0.05, lambda: time.sleep(5))
+    with pytest.raises(KeyError):
+        within(1, lambda: {}["x"])
+    assert within(1, lambda: 7) == 7
+
+
+def test_the_header_holds_the_calibration(tmp_path: Path) -> None:
+    plant_over_real_proc(tmp_path / "root", PHONE | LAPTOP)
+    sampler(tmp_path, sensors=["battery"])
+    header = json.loads((tmp_path / "raw").read_bytes().split(b"\n")[0])
+    assert header["sources"][0]["facts"]["battery"]["ampere"] == 1e-6
