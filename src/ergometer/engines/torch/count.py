@@ -26,6 +26,11 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        if func._overloadpacket not in flop_registry:
+            with self:  # in inference, composite ops (conv2d) arrive whole: count what they consist of
+                out = func.decompose(*args, **kwargs)
+            if out is not NotImplemented:
+                return out
         out = func(*args, **kwargs)
         self.macs += _macs(func, args, kwargs, out)
         if not func.is_view:

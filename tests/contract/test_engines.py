@@ -1,0 +1,189 @@
+"""Every engine: says whether it works, steps on the monotonic clock, traces ops, and knows its memory."""
+
+import os
+import time
+
+import pytest
+import torch
+from torch import nn
+
+from ergometer.core import registry
+from ergometer.core.engine import Engine
+from ergometer.core.model import Model
+from ergometer.core.probe import Probe
+from ergometer.core.spec import Spec
+
+ENGINES = registry.load_all("engines")
+RUNNABLE = [
+    (name, device) for name, engine in ENGINES.items() for device in engine.devices if engine().probe(device).ok
+]
+
+
+def small_net(classes: int) -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(32, classes)
+    )
+
+
+SMALL = Model(name="small", title="small", task="test", input=(3, 16, 16), classes=4, build=small_net)
+
+
+@pytest.fixture(params=RUNNABLE, ids=lambda pair: f"{pair[0]}-{pair[1]}")
+def training(request: pytest.FixtureRequest) -> Engine:
+    return load(*request.param, mode="train")
+
+
+def load(name: str, device: str, mode: str, model: Model = SMALL) -> Engine:
+    engine: Engine = ENGINES[name]()
+    engine.prepare()
+    batch = registry.load("data", "synthetic").batch(model.input, model.classes, 4, 0)
+    engine.load(Spec(model=model.name, engine=name, device=device, mode=mode, batch=4, threads=1), model, batch)
+    return engine
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_an_engine_describes_itself_and_says_why_it_does_not_work(name: str) -> None:
+    engine = ENGINES[name]()
+    assert engine.name == name and engine.title and engine.extra and engine.devices
+    for device in engine.devices:
+        probe = engine.probe(device)
+        assert isinstance(probe, Probe) and probe.reason
+        assert probe.ok or probe.remedy
+    assert not engine.probe("abacus").ok
+
+
+def test_some_engine_runs_here() -> None:
+    assert RUNNABLE
+
+
+def test_steps_are_stamped_on_the_monotonic_clock(training: Engine) -> None:
+    before = time.monotonic_ns()
+    steps = [training.step() for _ in range(3)]
+    after = time.monotonic_ns()
+    marks = [mark for step in steps for mark in step.marks]
+    assert training.phases == ("forward", "backward", "optimizer")
+    assert all(len(step.marks) == 4 for step in steps)
+    assert marks == sorted(marks)
+    assert before <= marks[0] and marks[-1] <= after
+
+
+def test_ops_carry_phase_layer_and_the_monotonic_clock(training: Engine) -> None:
+    before = time.monotonic_ns()
+    spans = training.ops(3)
+    after = time.monotonic_ns()
+    steps = [span for span in spans if span.kind == "step"]
+    ops = [span for span in spans if span.kind == "op"]
+    assert [span.step for span in steps] == [0, 1, 2]
+    slack_ns = 200_000  # kineto's clock and ours are joined by reading both
+    assert all(before - slack_ns <= span.start_ns <= span.end_ns <= after + slack_ns for span in ops)
+    assert {span.phase for span in ops} == {"forward", "backward", "optimizer"}
+    for phase in ("forward", "backward"):
+        assert {"0", "1", "2", "3", "5"} <= {span.layer for span in ops if span.phase == phase}
+    for span in ops:
+        step = steps[span.step]
+        assert step.start_ns - slack_ns <= span.start_ns and span.end_ns <= step.end_ns + slack_ns
+    backward = [span for span in ops if span.phase == "backward"]
+    attributed = sum(span.end_ns - span.start_ns for span in backward if span.layer)
+    assert attributed > 0.95 * sum(span.end_ns - span.start_ns for span in backward)
+
+
+def test_an_op_is_attributed_to_the_layer_that_issued_it(training: Engine) -> None:
+    forward = {(span.name, span.layer) for span in training.ops(1) if span.kind == "op" and span.phase == "forward"}
+    assert {
+        ("conv2d", "0"),
+        ("batch_norm", "1"),
+        ("relu", "2"),
+        ("linear", "5"),
+        ("cross_entropy_loss", "(loss)"),
+    } <= forward
+    backward = {(span.name, span.layer) for span in training.ops(1) if span.kind == "op" and span.phase == "backward"}
+    assert {("ConvolutionBackward0", "0"), ("NativeBatchNormBackward0", "1"), ("AddmmBackward0", "5")} <= backward
+
+
+def test_a_network_that_changes_its_course_is_still_attributed() -> None:
+    class Fickle(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.two, self.head = nn.Conv2d(3, 4, 3), nn.Conv2d(3, 4, 1), nn.Linear(4, 4)
+            self.count = 0
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.count += 1
+            x = self.one(x) if self.count % 2 else torch.relu(self.two(x)) * 2
+            return self.head(x.mean((2, 3)))
+
+    fickle = Model(name="f", title="f", task="t", input=(3, 8, 8), classes=4, build=lambda classes: Fickle())
+    spans = [span for span in load("torch", "cpu", "train", fickle).ops(4) if span.kind == "op"]
+    for step in range(4):
+        convolutions = {span.layer for span in spans if span.step == step and span.name == "conv2d"}
+        backward = {span.layer for span in spans if span.step == step and span.name == "ConvolutionBackward0"}
+        assert len(convolutions) == 1 and convolutions == backward
+    assert {span.layer for span in spans if span.name == "conv2d"} == {"one", "two"}
+
+
+def test_memory_parts_are_those_of_the_model(training: Engine) -> None:
+    for _ in range(2):
+        training.step()
+    parts, spans = training.memory()
+    count = 4 * sum(p.numel() for p in small_net(4).parameters())
+    assert (parts.parameters, parts.gradients, parts.optimizer) == (count, count, count)
+    assert parts.input == 4 * 3 * 16 * 16 * 4 + 4 * 8
+    feature_map = 4 * 8 * 14 * 14 * 4  # what the convolution gives, kept for the backward pass
+    assert 2 * feature_map < parts.activations < 20 * feature_map
+    if parts.device_peak is None:
+        assert sum(span.memory_bytes for span in spans) > parts.activations
+
+
+def test_activations_grow_with_the_batch() -> None:
+    def activations(batch: int) -> int:
+        engine = ENGINES["torch"]()
+        data = registry.load("data", "synthetic").batch(SMALL.input, 4, batch, 0)
+        engine.load(Spec(model="small", batch=batch, threads=1), SMALL, data)
+        engine.step()
+        return int(engine.memory()[0].activations)
+
+    assert activations(32) == pytest.approx(4 * activations(8), rel=0.15)
+
+
+def test_inference_has_one_phase_and_no_gradients() -> None:
+    engine = load("torch", "cpu", "infer")
+    assert engine.phases == ("forward",)
+    engine.step()
+    parts, _ = engine.memory()
+    assert (parts.gradients, parts.optimizer) == (0, 0)
+    assert {span.phase for span in engine.ops(2) if span.kind == "op"} == {"forward"}
+
+
+def test_a_parameter_that_gets_no_gradient_is_stuck() -> None:
+    class Dead(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.used, self.unused = nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.used(x) + 0 * self.unused(x)
+
+    dead = Model(name="d", title="d", task="t", input=(4,), classes=4, build=lambda classes: Dead())
+    learning = load("torch", "cpu", "train", dead).learn(3)
+    assert set(learning.stuck) == {"unused.weight", "unused.bias"}
+
+
+def test_a_bias_before_batch_norm_is_not_stuck() -> None:
+    """Its true gradient is zero: the update is below its precision, and that is no fault of the network."""
+    engine = load("torch", "cpu", "train")
+    assert engine.learn(5).stuck == {}
+
+
+def test_running_out_of_memory_is_recognised() -> None:
+    engine = ENGINES["torch"]()
+    assert engine.out_of_memory(MemoryError())
+    with pytest.raises(RuntimeError) as caught:
+        torch.empty(1 << 50)
+    assert engine.out_of_memory(caught.value)
+    assert not engine.out_of_memory(ValueError("shape"))
+
+
+def test_threads_are_set() -> None:
+    load("torch", "cpu", "train")
+    assert torch.get_num_threads() == 1
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
