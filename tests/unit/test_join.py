@@ -84,7 +84,12 @@ def test_windows_that_partition_an_interval_add_up_to_it(line: Timeline, cuts: l
     assert (parts >= -1e-9).all()
 
 
-@given(st.lists(st.integers(0, 1000), min_size=3, max_size=50), st.integers(1001, 5000))
+def test_a_small_step_back_is_not_a_wrap() -> None:
+    wrapping = Channel(name="energy.x", unit="J", kind="counter", wrap=1000.0)
+    assert one(timeline([0, 10**9, 2 * 10**9], [500, 499, 502], wrapping), 0, 2 * 10**9) == pytest.approx(3)
+
+
+@given(st.lists(st.integers(0, 1000), min_size=3, max_size=50), st.integers(2001, 9000))
 def test_growth_of_a_wrapping_counter_is_never_negative_and_complete(growths: list[int], wrap: int) -> None:
     values = np.cumsum(growths) % wrap
     wrapping = Channel(name="energy.x", unit="J", kind="counter", wrap=float(wrap))

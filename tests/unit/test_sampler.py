@@ -22,8 +22,8 @@ RAIL = "sys/bus/i2c/drivers/ina3221x/0-0041/iio:device1/in_power0_input"
 
 def sampler(tmp_path: Path, **changes: object) -> Sampler:
     config = {
-        "raw": str(tmp_path / "raw"), "period_s": 0.005, "pid": os.getpid(), "tree": False, "root": str(tmp_path / "root"),
-        "sensors": ["ina3221", "process"], "limit_bytes": None, "cores": None, **changes,
+        "raw": str(tmp_path / "raw"), "period_s": 0.005, "pid": os.getpid(), "tree": False,
+        "root": str(tmp_path / "root"), "sensors": ["ina3221", "process"], "limit_bytes": None, "cores": None, **changes,
     }  # fmt: skip
     return Sampler(config)
 
@@ -138,7 +138,11 @@ def test_values_that_change_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_memory_of_a_process_with_threads_is_counted_once(tmp_path: Path) -> None:
-    code = "import threading,time\nfor _ in range(8): threading.Thread(target=time.sleep,args=(30,),daemon=True).start()\nprint(1,flush=True)\ntime.sleep(30)"
+    code = (
+        "import threading, time\n"
+        "for _ in range(8): threading.Thread(target=time.sleep, args=(30,), daemon=True).start()\n"
+        "print(1, flush=True)\ntime.sleep(30)"
+    )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()

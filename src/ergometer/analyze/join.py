@@ -71,8 +71,9 @@ def _growth(channel: Channel, series: Floats, steps_s: Floats) -> Floats:
         return growth
     growth = np.diff(series)
     if channel.wrap:
-        growth[growth < 0] += channel.wrap
-    growth[growth < 0] = np.nan  # a counter that goes backwards without a wrap said something wrong
+        # A wrap drops by nearly the whole range; a smaller drop is a fault and must not become a huge growth.
+        growth[growth < -channel.wrap / 2] += channel.wrap
+    growth[growth < 0] = np.nan  # a counter that goes backwards said something wrong
     return growth
 
 
