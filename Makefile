@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: setup run test test-slow check base bench clean
+.PHONY: setup run test test-slow check base bench picture clean
 
 setup: $(STAMP)
 
@@ -25,8 +25,8 @@ test-slow: setup
 	$(BIN)/pytest -m slow
 
 check: setup
-	$(BIN)/ruff check src tests benchmarks
-	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks docs
+	$(BIN)/ruff format --check src tests benchmarks docs
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(MAKE) base
@@ -42,6 +42,10 @@ base:
 
 bench: setup
 	for name in startup attribution energy tracing observer; do $(BIN)/python benchmarks/$$name.py 2>&1 | grep -v ^USDT || exit 1; done
+
+# The README's picture, from the two runs that `make run` has just made.
+picture: setup
+	$(BIN)/python docs/picture.py
 
 clean:
 	rm -rf $(VENV) .venv-base .mypy_cache .ruff_cache .pytest_cache .hypothesis

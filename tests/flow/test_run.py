@@ -1,11 +1,16 @@
 """`ergo run`, `runs` and `show` as a user calls them."""
 
+import contextlib
 import json
+import os
+import pty
+import re
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import Ergo, one_sentence
+from tests.conftest import ERGO, Ergo, one_sentence
 from tests.trees import JETSON_ORIN, plant_over_real_proc
 
 QUICK = ("--time", "0.6s")
@@ -77,8 +82,8 @@ def _check_metrics(metrics: dict[str, dict[str, object]], batch: int) -> None:
         return float(metrics[name]["value"])  # type: ignore[arg-type]
 
     expected = [
-        "step_time", "throughput", "forward_time", "backward_time", "optimizer_time", "peak_memory", "memory.parameters",
-        "memory.gradients", "memory.optimizer", "memory.input", "memory.activations", "memory.other", "memory.baseline",
+        "step_time", "throughput", "forward_time", "backward_time", "optimizer_time", "peak_memory",
+        "memory.parameters", "memory.gradients", "memory.optimizer", "memory.input", "memory.activations", "memory.other", "memory.baseline",
         "cpu_utilisation", "cpu_utilisation.0", "idle_ratio.0", "energy_per_step", "energy_per_sample", "power.VDD_IN",
         "temperature.cpu-thermal", "frequency.0", "gpu_utilisation.0", "observer.cpu", "observer.rate", "parameters",
         "macs_forward", "macs_backward", "achieved_flops",
@@ -189,6 +194,27 @@ def test_out_of_memory_is_a_row_and_the_sweep_goes_on(ergo: Ergo, way: str, tmp_
     )
     assert 500e6 < large["metrics"]["peak_memory"]["value"] < 1100e6
     assert small["metrics"]["peak_memory"]["value"] < 700e6
+
+
+def test_a_terminal_sees_the_run_go_on_and_a_table_that_fits(ergo: Ergo, tmp_path: Path) -> None:
+    root = plant_over_real_proc(tmp_path / "root", JETSON_ORIN)
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.environ.update(ergo.environment, ERGO_SYSROOT=str(root), COLUMNS="80", TERM="xterm")
+        os.execv(sys.executable, [*ERGO, "run", "lenet", "--time", "2s"])
+    text = ""
+    with contextlib.suppress(OSError):  # the terminal closes when the command ends
+        while data := os.read(terminal, 65536):
+            text += data.decode()
+    os.close(terminal)
+    assert os.waitpid(pid, 0)[1] == 0
+    progress, table = text.rsplit("\r\x1b[K", 1)
+    assert "timed · step" in progress and "samples/s" in progress
+    assert "48 °C" in progress and "6.00 W VDD_IN" in progress
+    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in table.splitlines()]
+    assert all(len(line) <= 80 for line in lines)
+    row = next(line for line in lines if line.strip().startswith("lenet"))
+    assert "ms" in row and "ok" in row and "samples/s" in row
 
 
 def test_lists_and_doctor(ergo: Ergo) -> None:

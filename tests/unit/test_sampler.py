@@ -23,7 +23,8 @@ RAIL = "sys/bus/i2c/drivers/ina3221x/0-0041/iio:device1/in_power0_input"
 def sampler(tmp_path: Path, **changes: object) -> Sampler:
     config = {
         "raw": str(tmp_path / "raw"), "period_s": 0.005, "pid": os.getpid(), "tree": False,
-        "root": str(tmp_path / "root"), "sensors": ["ina3221", "process"], "limit_bytes": None, "cores": None, **changes,
+        "root": str(tmp_path / "root"), "sensors": ["ina3221", "process"], "limit_bytes": None,
+        "cores": None, **changes,
     }  # fmt: skip
     return Sampler(config)
 

@@ -33,5 +33,5 @@ def execute(arguments: argparse.Namespace) -> int:
             for name, probe in findings.items()
         ]
         columns = [title, "works", "what or why", "what would fix it"]
-        out.print(terminal.table("", columns, rows, left=columns))
+        out.print(terminal.Fitted("", columns, rows, left=columns))
     return 0

@@ -40,5 +40,5 @@ def execute(arguments: argparse.Namespace) -> int:
             [name, found[name.split(" on ")[0]].title, "yes" if probe.ok else "no", terminal.escape(probe.reason)]
             for name, probe in probes.items()
         ]
-    terminal.console().print(terminal.table("", columns, rows, left=columns))
+    terminal.console().print(terminal.Fitted("", columns, rows, left=columns))
     return 0

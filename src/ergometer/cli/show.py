@@ -44,8 +44,8 @@ def execute(arguments: argparse.Namespace) -> int:
         out.print(_breakdown(record, arguments.level, arguments.top))
     else:
         out.print(terminal.metrics(record))
-    for remark in terminal.remarks([record]):
-        out.print(f"• {terminal.escape(remark)}")
+        for remark in terminal.remarks([record]):
+            out.print(f"• {terminal.escape(remark)}")
     return 0
 
 

@@ -3,19 +3,22 @@
 from collections.abc import Iterable, Sequence
 
 from rich import box
-from rich.console import Console
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from ergometer.analyze.attribute import Share
 from ergometer.core.quantity import format_value
 from ergometer.core.record import Metric, Record
 
-__all__ = ["console", "escape", "metrics", "name_of", "remarks", "results", "runs", "shares", "status_text", "table"]
+__all__ = ["Fitted", "console", "escape", "metrics", "name_of", "remarks", "results", "runs", "shares", "status_text"]
 
 _STYLES = {"ok": "green", "running": "cyan", "interrupted": "yellow", "out_of_memory": "yellow"}
 _PLAIN_WIDTH = 200
 _NAME = 48
+_GAP = 3
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -24,14 +27,48 @@ def console(*, stderr: bool = False) -> Console:
     return found if found.is_terminal else Console(stderr=stderr, highlight=False, width=_PLAIN_WIDTH)
 
 
-def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, left: Sequence[str] = ()) -> Table:
-    """A table whose numbers are on the right and whose named columns are on the left."""
-    made = Table(title=title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in columns:
-        made.add_column(column, justify="left" if column in left else "right", overflow="fold")
-    for row in rows:
-        made.add_row(*row)
-    return made
+class Fitted:
+    """A table that leaves out its least needed columns where the terminal is too narrow for all of them.
+
+    Columns named in left are on the left, the others (numbers) on the right; a column of nothing but '-' is left
+    out wherever it is named in drop, least needed first.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        columns: Sequence[str],
+        rows: Iterable[Sequence[str]],
+        *,
+        left: Sequence[str],
+        drop: Sequence[str] = (),
+    ):
+        self.title, self.columns, self.rows, self.left, self.drop = title, columns, list(rows), left, drop
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        widths = [
+            max(cell_len(text) for text in (column, *(Text.from_markup(row[at]).plain for row in self.rows)))
+            for at, column in enumerate(self.columns)
+        ]
+        keep = [
+            at
+            for at, column in enumerate(self.columns)
+            if column not in self.drop or any(row[at] != "-" for row in self.rows)
+        ]
+        for column in self.drop:
+            at = self.columns.index(column)
+            if sum(widths[kept] + _GAP for kept in keep) > options.max_width and at in keep:
+                keep.remove(at)
+        made = Table(
+            title=self.title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False
+        )
+        for at in keep:
+            made.add_column(
+                self.columns[at], justify="left" if self.columns[at] in self.left else "right", overflow="fold"
+            )
+        for row in self.rows:
+            made.add_row(*(row[at] for at in keep))
+        yield made
 
 
 def shown(metric: Metric | None) -> str:
@@ -70,7 +107,7 @@ def _hottest(record: Record) -> Metric | None:
     return max(found, key=lambda metric: metric.value, default=None)
 
 
-def results(records: Sequence[Record]) -> Table:
+def results(records: Sequence[Record]) -> Fitted:
     """One row per run: what a step costs."""
     optional = {
         "engine": [record.spec.engine for record in records],
@@ -124,7 +161,8 @@ def results(records: Sequence[Record]) -> Table:
                 shown(_hottest(record)),
             ]
         )
-    return table("", columns, rows, left=("model", "mode", "status"))
+    drop = ("n", "optimizer", "forward", "backward", "hottest", "CPU", "energy/step", "mode", "peak memory")
+    return Fitted("", columns, rows, left=("model", "mode", "status"), drop=drop)
 
 
 def remarks(records: Sequence[Record]) -> list[str]:
@@ -142,7 +180,7 @@ def remarks(records: Sequence[Record]) -> list[str]:
     return [text if len(names) == len(records) else f"{', '.join(names)}: {text}" for text, names in said.items()]
 
 
-def runs(records: Sequence[Record]) -> Table:
+def runs(records: Sequence[Record]) -> Fitted:
     """What is in the store, oldest first."""
     rows = []
     for record in records:
@@ -164,10 +202,11 @@ def runs(records: Sequence[Record]) -> Table:
             ]
         )
     columns = ["run", "started (UTC)", "model", "mode", "batch", "engine", "status", "time", "peak memory", "energy"]
-    return table("", columns, rows, left=("run", "started (UTC)", "model", "mode", "engine", "status"))
+    drop = ("engine", "peak memory", "energy", "started (UTC)", "mode")
+    return Fitted("", columns, rows, left=("run", "started (UTC)", "model", "mode", "engine", "status"), drop=drop)
 
 
-def metrics(record: Record) -> Table:
+def metrics(record: Record) -> Fitted:
     """Every metric of a record with its interval, count, source and note."""
     rows = [
         [
@@ -181,10 +220,10 @@ def metrics(record: Record) -> Table:
         for name, metric in record.metrics.items()
     ]
     columns = ["metric", "value", "low .. high", "n", "source", "note"]
-    return table("", columns, rows, left=("metric", "source", "note"))
+    return Fitted("", columns, rows, left=("metric", "source", "note"), drop=("note", "n"))
 
 
-def shares(found: Sequence[Share], level: str, most: int | None = None) -> Table:
+def shares(found: Sequence[Share], level: str, most: int | None = None) -> Fitted:
     """Where a step's time, CPU, energy and memory go."""
     columns = ["phase", "layer", "op", "calls", "time", "share", "CPU", "energy", "allocated", "source"]
     hidden = {"phases": ("layer", "op"), "layers": ("op",), "ops": ()}[level]
@@ -195,11 +234,12 @@ def shares(found: Sequence[Share], level: str, most: int | None = None) -> Table
         time_s = sum(share.time_s for share in found[most:])
         label = f"{len(found) - most} more"
         rows.append(["", label, label, "", format_value(time_s, "s"), f"{100 * rest:.1f} %", "", "", "", ""])
-    return table(
+    return Fitted(
         f"per traced step, by {level.removesuffix('s')}",
         [columns[at] for at in keep],
         [[row[at] for at in keep] for row in rows],
         left=("phase", "layer", "op", "source"),
+        drop=("source", "energy", "allocated", "calls", "CPU"),
     )
 
 
