@@ -83,7 +83,7 @@ def sample(root: Path, folder: Path, pid: int, seconds: float) -> tuple[float, f
     time.sleep(seconds)
     sampling.stop()
     samples = read_raw(folder / "raw")
-    metrics = observer_metrics(samples, sampling.summary, 1 / RATE_HZ)
+    metrics = observer_metrics(samples, sampling.cost, 1 / RATE_HZ)
     sources = json.loads((folder / "raw").read_bytes().split(b"\n")[0])["sources"]
     return metrics["observer.cpu"].value / 100, metrics["observer.rate"].value, len(sources)
 

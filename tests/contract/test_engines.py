@@ -129,9 +129,36 @@ def test_memory_parts_are_those_of_the_model(training: Engine) -> None:
     assert (parts.parameters, parts.gradients, parts.optimizer) == (count, count, count)
     assert parts.input == 4 * 3 * 16 * 16 * 4 + 4 * 8
     feature_map = 4 * 8 * 14 * 14 * 4  # what the convolution gives, kept for the backward pass
-    assert 2 * feature_map < parts.activations < 20 * feature_map
+    # The inputs of batch-norm, ReLU and pooling are kept for the backward pass, and little else.
+    assert 2 * feature_map < parts.activations < 4 * feature_map
     if parts.device_peak is None:
         assert sum(span.memory_bytes for span in spans) > parts.activations
+
+
+def test_activations_are_what_autograd_saves() -> None:
+    def deep(classes: int) -> nn.Module:
+        return nn.Sequential(
+            *(layer for _ in range(8) for layer in (nn.Linear(500, 500), nn.Tanh())), nn.Linear(500, 4)
+        )
+
+    model = Model(name="mlp", title="m", task="t", input=(500,), classes=4, build=deep)
+    engine = ENGINES["torch"]()
+    data = registry.load("data", "synthetic").batch((500,), 4, 200, 0)
+    engine.load(Spec(model="mlp", batch=200, threads=1), model, data)
+    engine.step()
+    known = {p.data_ptr() for p in engine.module.parameters()} | {engine.inputs.data_ptr()}
+    saved: dict[int, int] = {}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in known:
+            saved[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        loss = engine.forward()
+    del loss
+    assert engine.memory()[0].activations == pytest.approx(sum(saved.values()), rel=0.05)
 
 
 def test_activations_grow_with_the_batch() -> None:

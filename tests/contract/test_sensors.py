@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ergometer.core import registry
 from ergometer.core.probe import Probe
-from ergometer.core.sensor import Sensor, Source, Target
+from ergometer.core.sensor import Channel, Sensor, Source, Target
 from ergometer.sensors.battery import calibrate, volts
 from tests.trees import TREES, plant
 
@@ -126,19 +126,33 @@ def test_battery_power_is_right_whatever_the_driver_does(
     """convention +1: the driver reports discharge as negative."""
     sensor = SENSORS["battery"]
     reported = amperes * unit * convention * (-1 if discharging else 1)
-    facts = calibrate(reported, "Discharging" if discharging else "Charging")
-    assert facts["sign_known"]
-    source = Source(sensor="battery", key="supplies", channels=(), facts={"battery": {**facts, "battery": True}})
-    total, _ = sensor.parse(source, f"{reported}\n{voltage * volt_unit}".encode())
+    status = "Discharging" if discharging else "Charging"
+    channels = (Channel(name="power.device", unit="W"), Channel(name="power.battery", unit="W"))
+    facts = {"names": ["battery"], "batteries": ["battery"]}
+    source = Source(sensor="battery", key="supplies", channels=channels, facts=facts)
+    idle = f"{0.001 * unit}\n{voltage * volt_unit}\nFull".encode()
+    raw = f"{reported}\n{voltage * volt_unit}\n{status}".encode()
+    # A reading at rest shows neither unit nor sign; the whole run does.
+    source = sensor.calibrate(source, [idle, raw, b"garbage"])
     expected = amperes * voltage * (1 if discharging else -1)
-    assert total == pytest.approx(expected)
-    # The next reading flows the other way: the calibration still holds.
-    back, _ = sensor.parse(source, f"{-reported}\n{voltage * volt_unit}".encode())
-    assert back == pytest.approx(-expected)
+    assert sensor.parse(source, raw)[0] == pytest.approx(expected)
+    back = f"{-reported}\n{voltage * volt_unit}\n?".encode()
+    assert sensor.parse(source, back)[0] == pytest.approx(-expected)
+    assert not source.channels[0].modelled
 
 
-def test_an_unknown_direction_is_said_to_be_assumed() -> None:
-    assert calibrate(500000, "Full") == {"ampere": 1e-6, "sign": 1.0, "sign_known": False}
+def test_an_unknown_direction_makes_an_estimate(tmp_path: Path) -> None:
+    assert calibrate([(500000, "Full")]) == {"ampere": 1e-6, "sign": 1.0, "sign_known": False}
+    root = plant(tmp_path, TREES["laptop"] | {"sys/class/power_supply/BAT0/status": "Full"})
+    (source,) = SENSORS["battery"].sources(Target(root=root))
+    assert source.channels[0].modelled
+
+
+def test_a_battery_on_a_supply_that_tells_nothing_is_not_the_whole_device(tmp_path: Path) -> None:
+    mains = {"sys/class/power_supply/AC/type": "Mains", "sys/class/power_supply/AC/online": "1"}
+    root = plant(tmp_path, TREES["laptop"] | mains | {"sys/class/power_supply/BAT0/status": "Full"})
+    (source,) = SENSORS["battery"].sources(Target(root=root))
+    assert source.channels[0].scope == "part"
 
 
 @given(st.floats(1.0, 60.0))

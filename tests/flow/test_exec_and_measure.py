@@ -45,6 +45,31 @@ def test_memory_of_a_small_command_is_its_own(ergo: Ergo) -> None:
     assert record["metrics"]["peak_memory"]["value"] < 12e6, "not that of the process that started it"
 
 
+def test_short_children_and_many_processes_are_counted(ergo: Ergo) -> None:
+    burn = "import time; e=time.process_time()+0.1\nwhile time.process_time()<e: pass"
+    ergo("exec", "--", "sh", "-c", f"for i in 1 2 3 4 5; do {sys.executable} -c '{burn}'; done")
+    hold = "import time; x=bytearray(60<<20); time.sleep(0.8)"
+    ergo("exec", "--", "sh", "-c", f"for i in 1 2 3; do {sys.executable} -c '{hold}' & done; wait")
+    short, many = ergo.records()
+    assert short["metrics"]["cpu_time"]["value"] > 0.5
+    assert many["metrics"]["peak_memory"]["value"] > 180e6
+
+
+def test_a_script_without_an_interpreter_is_one_sentence(ergo: Ergo, tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_text("echo hi\n")
+    script.chmod(0o755)
+    done = ergo("exec", "--", str(script))
+    assert done.returncode == 126
+    assert "does it begin with #!" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_json_on_standard_output_stands_alone(ergo: Ergo) -> None:
+    done = ergo("exec", "--json", "-", "--", "echo", "hello")
+    assert json.loads(done.stdout)[0]["status"] == "ok"
+    assert "hello" in done.stderr
+
+
 def test_a_killed_command_is_said_to_be_killed(ergo: Ergo) -> None:
     done = ergo("exec", "--", "sh", "-c", "kill -9 $$")
     assert done.returncode == 137
@@ -95,6 +120,11 @@ def test_an_error_inside_is_kept_and_passed_on(home: Path) -> None:
     with pytest.raises(KeyError), ergometer.measure("broken") as window:
         raise KeyError("x")
     assert window.record.status == "failed" and "KeyError" in window.record.reason
+    with pytest.raises(ergometer.ErgoError, match="used before"), window:
+        pass
+    for name in ("", 5):
+        with pytest.raises(ergometer.ErgoError, match="needs a name"):
+            ergometer.measure(name)  # type: ignore[arg-type]
     with pytest.raises(ergometer.ErgoError, match="has not ended"):
         _ = ergometer.measure("never").record
     with ergometer.measure("again") as window:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Ergo, one_sentence
+from tests.conftest import ERGO, Ergo, one_sentence
 from tests.trees import JETSON_TX2, LAPTOP, plant_over_real_proc
 
 LONG = ("--steps", "1000000")
@@ -95,7 +95,49 @@ def test_a_directory_that_cannot_be_written(ergo: Ergo, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for home in ("/proc/ergometer", str(tmp_path / "file/home")):
         assert "ERGO_HOME" in one_sentence(ergo("run", "lenet", ERGO_HOME=home))
-    assert "cannot write" in one_sentence(ergo("runs", "--json", "/proc/out.json"))
+    for target in ("/proc/out.json", "", str(tmp_path)):
+        assert "cannot be written" in one_sentence(ergo("runs", "--json", target))
+
+
+def test_a_json_target_that_is_no_plain_file_is_written_not_replaced(ergo: Ergo, tmp_path: Path) -> None:
+    finished_run(ergo)
+    (tmp_path / "real.json").write_text("old")
+    (tmp_path / "link.json").symlink_to(tmp_path / "real.json")
+    assert ergo("runs", "--json", str(tmp_path / "link.json")).returncode == 0
+    assert (tmp_path / "link.json").is_symlink() and len(json.loads((tmp_path / "real.json").read_text())) == 1
+    os.mkfifo(tmp_path / "pipe")
+    process = ergo.start("runs", "--json", str(tmp_path / "pipe"))
+    assert len(json.loads((tmp_path / "pipe").read_text())) == 1
+    process.communicate(timeout=20)
+    assert (tmp_path / "pipe").is_fifo()
+
+
+def test_output_that_cannot_be_written(ergo: Ergo) -> None:
+    finished_run(ergo)
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([*ERGO, "runs"], stdout=full, stderr=subprocess.PIPE, text=True, env=ergo.environment)
+    assert done.returncode == 4
+    assert done.stderr == "ergo: the output cannot be written: no space left on device\n"
+
+
+def test_a_moved_home_keeps_its_details(ergo: Ergo, tmp_path: Path) -> None:
+    finished_run(ergo)
+    ergo.home.rename(tmp_path / "moved")
+    moved = Ergo(tmp_path / "moved")
+    shown = moved("show", "last", "--ops")
+    assert "no traced steps" in shown.stderr, "its spans were found"
+
+
+@pytest.mark.parametrize("root", ["empty", "file", "absent"])
+def test_a_root_without_sensors(ergo: Ergo, tmp_path: Path, root: str) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_text("")
+    done = ergo("doctor", ERGO_SYSROOT=str(tmp_path / root))
+    if root == "empty":
+        assert done.returncode == 0 and "sensors" in done.stdout
+        assert ergo("exec", "--", "true", ERGO_SYSROOT=str(tmp_path / root)).returncode == 0
+    else:
+        assert "ERGO_SYSROOT" in one_sentence(done)
 
 
 @pytest.fixture

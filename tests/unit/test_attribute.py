@@ -90,5 +90,19 @@ def test_without_sensors_there_is_time_but_no_energy() -> None:
     assert share.energy_j is None and share.cpu_s is None
 
 
+def test_a_sensor_lost_before_the_traced_steps_gives_no_energy() -> None:
+    spans = [
+        Span(10**9, 10**9 + 50 * MS, "step", "traced", 0),
+        Span(10**9, 10**9 + 50 * MS, "phase", "forward", 0, "forward"),
+    ]
+    found = samples(2.0)
+    values = found.timelines[0].values.copy()
+    values[90:, 0] = np.nan
+    lost = Samples((Timeline(found.timelines[0].t_ns, found.timelines[0].channels, values),))
+    (share,) = attribute(SpanTable.of(spans), lost, "phases")
+    assert share.energy_j is None
+    assert share.cpu_s == pytest.approx(0.1, rel=0.01)
+
+
 def test_nothing_traced_gives_nothing() -> None:
     assert attribute(SpanTable.of([]), Samples(()), "ops") == []

@@ -48,6 +48,13 @@ def test_a_counter_that_goes_backwards_is_a_hole() -> None:
     assert coverage(totals(line), np.array([0]), np.array([3 * 10**9]))[0] == pytest.approx(2 / 3)
 
 
+def test_a_counter_knows_what_happened_in_a_hole() -> None:
+    stamps = [0, 10**7, 2 * 10**7, 10**9, 10**9 + 10**7]
+    line = timeline(stamps, [0, 1, float("nan"), 100, 101], JOULES)
+    assert one(line, 0, stamps[-1]) == pytest.approx(101)
+    assert coverage(totals(line), np.array([0]), np.array([stamps[-1]]))[0] == pytest.approx(1)
+
+
 def test_a_gap_and_a_missing_value_are_holes() -> None:
     stamps = [n * 10**7 for n in range(100)] + [10**9 + 2 * 10**9 + n * 10**7 for n in range(100)]
     values = [1.0] * 200
@@ -62,7 +69,12 @@ def test_a_gap_and_a_missing_value_are_holes() -> None:
 
 def test_resolution_is_that_of_the_sensor_not_of_the_sampler() -> None:
     values = [float(n // 10) for n in range(200)]
-    assert totals(timeline([n * 10**7 for n in range(200)], values)).resolution_s[0] == pytest.approx(0.1)
+    stamps = [n * 10**7 for n in range(200)]
+    assert totals(timeline(stamps, values)).resolution_s[0] == pytest.approx(0.1)
+    rare = [float(n // 60) for n in range(200)]
+    assert totals(timeline(stamps, rare)).resolution_s[0] > 0.4
+    warm = Channel(name="temperature.x", unit="°C")
+    assert totals(timeline(stamps, rare, warm)).resolution_s[0] == pytest.approx(0.01)
 
 
 @st.composite

@@ -1,5 +1,6 @@
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 
 from ergometer.core.engine import Learning
@@ -28,13 +29,25 @@ def test_a_falling_loss_passes() -> None:
 
 
 def test_a_loss_that_first_rises_may_still_pass() -> None:
-    assert check([2.3, 2.5, 2.6, 2.4, 2.35, 2.2, 2.0])["ok"]
+    assert check([2.3, 2.5, 2.6] + [2.4 - 0.1 * n for n in range(20)])["ok"]
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_a_loss_that_is_no_number_fails(value: float) -> None:
     outcome = check([2.3, value])
     assert not outcome["ok"] and "step 2" in str(outcome["reason"])
+
+
+def test_noise_is_not_learning() -> None:
+    random = np.random.default_rng(0)
+    passed = sum(bool(check(list(2.3 + 0.5 * random.standard_normal(40)))["ok"]) for _ in range(300))
+    assert passed < 12
+
+
+def test_a_noisy_loss_that_falls_passes() -> None:
+    random = np.random.default_rng(0)
+    falling = [2.3 - 0.05 * n + 0.1 * float(random.standard_normal()) for n in range(40)]
+    assert check(falling)["ok"]
 
 
 def test_a_constant_loss_fails() -> None:
@@ -49,4 +62,4 @@ def test_a_parameter_that_never_changes_fails_although_the_loss_falls() -> None:
 
 
 def test_a_parameter_that_changes_late_passes() -> None:
-    assert check([2.3, 2.0], stuck={"fc.bias": "x"}, rounds=2)["ok"]
+    assert check([2.3 - 0.01 * n for n in range(30)], stuck={"fc.bias": "x"}, rounds=2)["ok"]

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from ergometer.analyze.metrics import window_metrics
-from ergometer.analyze.sampled import read_windows, whole_energy
+from ergometer.analyze.sampled import level_metrics, read_windows, whole_energy
 from ergometer.core.sensor import Channel
 from ergometer.store.samples import Samples, Timeline
 
@@ -41,7 +41,7 @@ def test_components_are_added_and_the_rest_is_named() -> None:
 def test_parts_that_may_overlap_are_not_added() -> None:
     metric, why = energy(samples(2, [RAIL], [2]), 2)
     assert metric is None
-    assert "doctor" in why
+    assert "whole device" in why
 
 
 def test_a_window_shorter_than_the_sensor_resolves_is_refused() -> None:
@@ -50,6 +50,31 @@ def test_a_window_shorter_than_the_sensor_resolves_is_refused() -> None:
     assert metric is None and "too short" in why
     assert energy(slow, 2)[0].source == "estimated"
     assert energy(samples(30, [BOARD], [5], every=50), 20)[0].source == "integrated"
+
+
+def test_time_without_samples_is_taken_to_be_like_the_rest() -> None:
+    hot = Channel(name="temperature.x", unit="°C")
+    found = samples(10, [BOARD, hot], [10, 50])
+    values = found.timelines[0].values.copy()
+    values[300:330] = np.nan
+    holed = Samples((Timeline(found.timelines[0].t_ns, found.timelines[0].channels, values),))
+    readings = read_windows(holed, np.array([0]), np.array([10**10]))
+    metric, _ = whole_energy(readings)
+    assert metric is not None and metric.value == pytest.approx(100, rel=1e-3) and metric.source == "estimated"
+    assert level_metrics(readings)[0]["temperature.x"].value == pytest.approx(50, rel=1e-3)
+
+
+def test_idle_cores_count_in_the_mean() -> None:
+    t_ns = np.arange(200, dtype=np.int64) * 20_000_000
+    channels, columns = [], []
+    for core in range(4):
+        for what, rate in (("busy", core == 0), ("idle", core != 0)):
+            channels.append(Channel(name=f"cpu.{what}.{core}", unit="s", kind="counter"))
+            columns.append(t_ns * 1e-9 * rate)
+    found = Samples((Timeline(t_ns, tuple(channels), np.column_stack(columns)),))
+    metrics = window_metrics(found, 0, int(t_ns[-1]), 4).metrics
+    assert metrics["cpu_utilisation"].value == pytest.approx(25)
+    assert metrics["idle_ratio.3"].value == pytest.approx(100)
 
 
 def test_a_modelled_channel_stays_an_estimate() -> None:

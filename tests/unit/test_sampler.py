@@ -11,7 +11,7 @@ import pytest
 
 from ergometer.analyze.raw import read_raw
 from ergometer.core.errors import ErgoError
-from ergometer.core.process import ProcessFiles, descendants
+from ergometer.core.process import CpuTime, Processes, descendants
 from ergometer.core.timebox import within
 from ergometer.run.sampling import Sampling
 from ergometer.sensors.__main__ import Sampler
@@ -95,7 +95,7 @@ def test_a_file_that_hangs_when_opened_does_not_stop_the_sampler(tmp_path: Path)
     (root / RAIL).unlink()
     os.mkfifo(root / RAIL)
     made = sampler(tmp_path)
-    assert [source.sensor for source in made.sources] == ["process"]
+    assert {source.sensor for source in made.sources} == {"process"}
     assert "no answer" in made.missing["ina3221"]
 
 
@@ -155,22 +155,58 @@ def test_memory_of_a_process_with_threads_is_counted_once(tmp_path: Path) -> Non
     assert made.sensors[0].parse(made.sources[0], statm)[0] == pytest.approx(resident, rel=0.02)
 
 
+def test_the_cpu_time_of_children_is_kept_when_they_end() -> None:
+    burn = "import time\nend = time.process_time() + 0.5\nwhile time.process_time() < end: pass"
+    reader = CpuTime(Processes(Path("/"), os.getpid(), tree=True, exclude=()))
+    before = int(reader.read())
+    with subprocess.Popen([sys.executable, "-c", burn]) as process:
+        while process.poll() is None:
+            time.sleep(0.05)
+            reader.read()
+    assert (int(reader.read()) - before) * 1e-9 == pytest.approx(0.55, abs=0.2)
+
+
+def test_after_a_hang_the_others_values_are_those_of_now(tmp_path: Path) -> None:
+    root = plant_over_real_proc(tmp_path / "root", JETSON_TX2)
+    made = sampler(tmp_path, sensors=["ina3221"])
+    second, release = made.groups[0].members[1][0], threading.Event()
+    made._tick(made.groups[0], 0)
+    made.groups[0].members[1] = (second, lambda: bytes(release.wait(20)))
+    (root / RAIL).write_text("9000\n")  # changes in the very tick in which the other sensor hangs
+    stuck = threading.Thread(target=made._tick, args=(made.groups[0], 0))
+    stuck.start()
+    thread, deadline = stuck, time.monotonic() + 10
+    while made.generation == 0 and time.monotonic() < deadline:
+        time.sleep(0.1)
+        thread = made._replace_if_hung(stuck)
+    time.sleep(0.2)
+    made.stopping = True
+    thread.join()
+    release.set()
+    stuck.join()
+    made._flush()
+    assert column(read_raw(tmp_path / "raw"), "power.VDD_IN")[-1] == 9.0
+
+
+def test_a_limit_is_watched_even_if_memory_was_not_asked_for(tmp_path: Path) -> None:
+    made = sampler(tmp_path, root="/", sensors=["pressure"], limit_bytes=1 << 20)
+    assert "statm" in [source.key for source in made.sources]
+
+
 def test_cpu_time_of_ended_threads_is_kept() -> None:
-    files = ProcessFiles(Path("/"), os.getpid(), "schedstat", tree=False, per_thread=True, keep_last=True)
+    reader = CpuTime(Processes(Path("/"), os.getpid(), tree=False))
 
     def burn() -> None:
-        end = time.thread_time() + 0.3
+        end = time.thread_time() + 0.03
         while time.thread_time() < end:
             pass
 
-    thread = threading.Thread(target=burn)
-    before = sum(int(line.split()[0]) for line in files.read().splitlines())
-    thread.start()
-    while thread.is_alive():
-        files.read()
-        time.sleep(0.02)
-    after = sum(int(line.split()[0]) for line in files.read().splitlines())
-    assert (after - before) * 1e-9 > 0.2
+    before = int(reader.read())
+    for _ in range(10):  # each shorter than any refresh
+        thread = threading.Thread(target=burn)
+        thread.start()
+        thread.join()
+    assert (int(reader.read()) - before) * 1e-9 == pytest.approx(0.3, abs=0.1)
 
 
 def test_children_are_found() -> None:
@@ -217,4 +253,4 @@ def test_the_header_holds_the_calibration(tmp_path: Path) -> None:
     plant_over_real_proc(tmp_path / "root", PHONE | LAPTOP)
     sampler(tmp_path, sensors=["battery"])
     header = json.loads((tmp_path / "raw").read_bytes().split(b"\n")[0])
-    assert header["sources"][0]["facts"]["battery"]["ampere"] == 1e-6
+    assert header["sources"][0]["facts"]["calibration"]["battery"] == {"ampere": 1e-6, "sign": 1.0, "sign_known": True}

@@ -10,7 +10,7 @@ from ergometer.core.spec import MAX_BATCH, Budget, Spec
 
 specs = st.builds(
     Spec,
-    model=st.text(min_size=1, max_size=20),
+    model=st.text(min_size=1, max_size=20).filter(str.strip),
     mode=st.sampled_from(["train", "infer"]),
     batch=st.integers(1, MAX_BATCH),
     threads=st.none() | st.integers(1, 64),

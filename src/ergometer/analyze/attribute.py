@@ -1,11 +1,12 @@
 """Which operation, layer and phase cost what: time, calls, CPU, memory and energy."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
-from ergometer.analyze.join import Floats, totals, windows
-from ergometer.analyze.sampled import energy_channels
+from ergometer.analyze.join import Floats, Totals, coverage, totals, windows
+from ergometer.analyze.sampled import COVERED, energy_channels
 from ergometer.store.samples import Samples
 from ergometer.store.spans import SpanTable
 
@@ -44,8 +45,9 @@ def attribute(spans: SpanTable, samples: Samples, level: str) -> list[Share]:
     phases = phases.where(phases.start_ns >= steps.start_ns[0])
     ops = spans.select(kind="op")
     count = len(steps)
-    op_amounts, _ = _amounts(samples, ops)
-    phase_amounts, resolution_s = _amounts(samples, phases)
+    channels = _usable_channels(samples, steps)
+    op_amounts, _ = _amounts(channels, ops)
+    phase_amounts, resolution_s = _amounts(channels, phases)
     phase_labels = _labels(phases, "phases")
     op_labels = _labels(ops, level)
     rows: dict[tuple[str, str, str], Floats] = {}
@@ -105,26 +107,34 @@ def _add(
         calls[label] = calls.get(label, 0) + 1
 
 
-def _amounts(samples: Samples, spans: SpanTable) -> tuple[Floats, float]:
+def _usable_channels(samples: Samples, steps: SpanTable) -> dict[int, list[tuple[Totals, int]]]:
+    """Columns of _amounts -> the channels that make them, where samples cover the traced steps; empty where not."""
+    wanted = {1: ["process.cpu"], 2: [channel.name for channel in energy_channels(samples.channels())]}
+    tables = [totals(timeline) for timeline in samples.timelines if len(timeline.t_ns) > 2]
+    usable: dict[int, list[tuple[Totals, int]]] = {}
+    for column, names in wanted.items():
+        found = [
+            (table, at)
+            for table in tables
+            for at, channel in enumerate(table.channels)
+            if channel.name in names and coverage(table, steps.start_ns, steps.end_ns)[at] >= COVERED
+        ]
+        usable[column] = found if len(found) == len(names) else []
+    return usable
+
+
+def _amounts(channels: dict[int, list[tuple[Totals, int]]], spans: SpanTable) -> tuple[Floats, float]:
     """Per span: seconds, CPU seconds and joules (NaN where not measured); and the coarsest resolution used."""
     out = np.full((len(spans), 3), np.nan)
     out[:, 0] = spans.duration_s
     resolution_s = 0.0
-    if not len(spans):
-        return out, resolution_s
-    wanted = {1: ["process.cpu"], 2: [channel.name for channel in energy_channels(samples.channels())]}
-    for timeline in samples.timelines:
-        names = [channel.name for channel in timeline.channels]
-        if len(timeline.t_ns) < 3 or not any(name in names for group in wanted.values() for name in group):
-            continue
-        table = totals(timeline)
-        amounts = windows(table, spans.start_ns, spans.end_ns)
-        for column, group in wanted.items():
-            for name in group:
-                if name in names:
-                    at = names.index(name)
-                    out[:, column] = np.nan_to_num(out[:, column]) + amounts[:, at]
-                    resolution_s = max(resolution_s, float(table.resolution_s[at]))
+    for column, found in channels.items():
+        for table, at in found:
+            amounts = windows(table, spans.start_ns, spans.end_ns)[:, at]
+            out[:, column] = np.nan_to_num(out[:, column]) + amounts
+            resolution_s = max(resolution_s, float(table.resolution_s[at]))
+            if table.channels[at].modelled:
+                resolution_s = math.inf
     return out, resolution_s
 
 

@@ -48,10 +48,11 @@ def totals(timeline: Timeline) -> Totals:
     resolution = np.empty(len(timeline.channels))
     for row, (channel, series) in enumerate(zip(timeline.channels, timeline.values.T, strict=True)):
         series = np.ascontiguousarray(series)
-        resolution[row] = _resolution(t_ns, series, usual_s)
+        resolution[row] = _resolution(channel, t_ns, series, usual_s)
         growth = _growth(channel, series, steps_s)
-        if not (no_hole and np.isfinite(growth.sum())):
-            usable = np.isfinite(growth) & whole
+        if not (no_hole or channel.kind == "counter") or not np.isfinite(growth.sum()):
+            # What a counter did across a hole is known: its difference. A gauge may have been anything.
+            usable = np.isfinite(growth) if channel.kind == "counter" else np.isfinite(growth) & whole
             if known is None:
                 known = np.zeros_like(total)
                 known[:, 1:] = np.cumsum(steps_s)
@@ -69,6 +70,9 @@ def _growth(channel: Channel, series: Floats, steps_s: Floats) -> Floats:
         growth *= steps_s
         growth *= 0.5
         return growth
+    finite = np.isfinite(series)
+    if not finite.all() and finite.any():
+        return _growth_across(channel, series, steps_s, finite)
     growth = np.diff(series)
     if channel.wrap:
         # A wrap drops by nearly the whole range; a smaller drop is a fault and must not become a huge growth.
@@ -77,12 +81,30 @@ def _growth(channel: Channel, series: Floats, steps_s: Floats) -> Floats:
     return growth
 
 
-def _resolution(t_ns: Stamps, series: Floats, usual_s: float) -> float:
-    """Seconds between changes of the value: a sensor read at 100 Hz may refresh at 10 Hz."""
+def _growth_across(channel: Channel, series: Floats, steps_s: Floats, finite: NDArray[np.bool_]) -> Floats:
+    """Growth of a counter with readings missing: the difference of their neighbours, spread evenly between them."""
+    at = np.flatnonzero(finite)
+    growth = np.full(len(steps_s), np.nan)
+    between = _growth(channel, series[at], np.empty(len(at) - 1))
+    elapsed_s = np.concatenate([[0.0], np.cumsum(steps_s)])
+    for first, last, amount in zip(at[:-1], at[1:], between, strict=True):
+        growth[first:last] = amount * steps_s[first:last] / (elapsed_s[last] - elapsed_s[first])
+    return growth
+
+
+def _resolution(channel: Channel, t_ns: Stamps, series: Floats, usual_s: float) -> float:
+    """Seconds between refreshes of a power sensor, seen in its changes: one read at 100 Hz may refresh at 10 Hz.
+
+    Other channels may rightly stay the same (an idle core, a temperature): theirs is the time between reads.
+    """
+    if channel.unit not in ("W", "J"):
+        return usual_s
     series, t_ns = series[:_ENOUGH], t_ns[:_ENOUGH]
     changes = t_ns[1:][np.diff(series) != 0]
-    if len(changes) < 4:
+    if len(changes) == 0:
         return usual_s
+    if len(changes) < 4:
+        return max(usual_s, float(t_ns[-1] - t_ns[0]) * 1e-9 / (len(changes) + 1))
     return max(usual_s, float(np.median(np.diff(changes))) * 1e-9)
 
 
@@ -95,7 +117,7 @@ def windows(totals: Totals, start_ns: Stamps, end_ns: Stamps, table: Floats | No
     out = np.zeros((len(start_ns), table.shape[1]))
     if len(totals.t_ns) < 2:
         return out
-    width = min(_CHUNK, len(start_ns))
+    width = max(1, min(_CHUNK, len(start_ns)))
     below, above = np.empty((2, width, table.shape[1]))
     for begin in range(0, len(start_ns), width):
         piece = slice(begin, begin + width)

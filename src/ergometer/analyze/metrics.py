@@ -46,7 +46,9 @@ class Findings:
                 self.metrics[name] = replace(energy, value=energy.value / count)
 
     def levels(self, readings: dict[str, Reading]) -> None:
-        self.metrics |= cpu_metrics(readings)
+        cores, absent = cpu_metrics(readings)
+        self.metrics |= cores
+        self.absent |= absent
         levels, absent = level_metrics(readings)
         self.metrics |= levels
         self.absent |= absent
@@ -56,7 +58,10 @@ class Findings:
         for prefix, sensors in _EXPECTED.items():
             if not any(name.split(".")[0] == prefix for name in (*self.metrics, *self.absent)):
                 reasons = [f"{name}: {samples.missing[name]}" for name in sensors if name in samples.missing]
-                self.absent[prefix] = "; ".join(reasons) or "its sensor was not asked"
+                asked = any(channel.name.split(".")[0] in (prefix, "cpu") for channel in samples.channels())
+                self.absent[prefix] = "; ".join(reasons) or (
+                    "too short a time for its sensor" if asked else "its sensor was not asked"
+                )
 
 
 def timed(times_s: Sequence[float]) -> Metric:
@@ -100,7 +105,11 @@ def step_metrics(spec: Spec, spans: SpanTable, samples: Samples, facts: dict[str
     cpu = readings.get("process.cpu")
     if cpu and not cpu.refused:
         findings.metrics["cpu_time_per_step"] = Metric(
-            value=cpu.amount / len(steps), unit="s", n=len(steps), source=cpu.source, note="all threads of the worker"
+            value=cpu.amount / len(steps),
+            unit="s",
+            n=len(steps),
+            source=cpu.source,
+            note="mean; all threads of the worker",
         )
     findings.warnings += _doubts(list(times), samples, readings, facts)
     return findings
@@ -131,9 +140,11 @@ def _memory(findings: Findings, facts: dict[str, Any]) -> None:
         named["baseline"] = memory["baseline"]
     for name, value in named.items():
         findings.metrics[f"memory.{name}"] = Metric(value=value, unit="B", source="counter")
-    findings.metrics["memory.other"] = Metric(
-        value=whole - sum(named.values()), unit="B", source="counter", note="peak less all other parts"
-    )
+    other = whole - sum(named.values())
+    note = "peak less all other parts"
+    if other < 0:
+        note += "; negative, because gradients and activations are not all held at the same time"
+    findings.metrics["memory.other"] = Metric(value=other, unit="B", source="counter", note=note)
 
 
 def _counts(findings: Findings, facts: dict[str, Any]) -> None:
@@ -173,11 +184,12 @@ def _doubts(times: list[float], samples: Samples, readings: dict[str, Reading], 
     """Why the step time may not be what another day would show."""
     doubts = []
     reached = spread(times)
+    more = "--steps" if facts.get("fixed_steps") else "--time"
     if len(times) < FEWEST:
-        doubts.append(f"too few samples: {len(times)} steps, and {FEWEST} are needed for an interval (raise --time)")
-    elif reached > TARGET and not facts.get("fixed_steps"):
+        doubts.append(f"too few samples: {len(times)} steps, and {FEWEST} are needed for an interval (raise {more})")
+    elif reached > TARGET:
         doubts.append(
-            f"too few samples: the interval is ±{100 * reached:.1f} % after {len(times)} steps (raise --time)"
+            f"too few samples: the interval is ±{100 * reached:.1f} % after {len(times)} steps (raise {more})"
         )
     change = drift(times)
     if change:
@@ -282,7 +294,7 @@ def observer_metrics(samples: Samples, summary: dict[str, Any] | None, period_s:
         found["observer.cpu"] = Metric(value=share, unit="%", source="counter", note="of one core, by the sampler")
     if samples.timelines:
         steps = np.diff(samples.timelines[0].t_ns) * 1e-9
-        if len(steps):
+        if len(steps) >= 3:
             rate = len(steps) / float(steps.sum())
             found["observer.rate"] = Metric(value=rate, unit="Hz", n=len(steps), source="timed")
             late = float(np.percentile(np.abs(steps - period_s), 95))

@@ -22,23 +22,26 @@ class _Series:
     sensor: Sensor
     source: Source
     at: list[int] = field(default_factory=list)
-    values: list[Sequence[float]] = field(default_factory=list)
+    readings: list[bytes] = field(default_factory=list)
     garbage: int = 0
     example: str = ""
     lost_at: int | None = None
 
     def add(self, tick: int, raw: bytes) -> None:
+        self.at.append(tick)
+        self.readings.append(raw)
+
+    def _parsed(self, raw: bytes) -> Sequence[float]:
         width = len(self.source.channels)
         try:
             parsed = self.sensor.parse(self.source, raw)
             if len(parsed) != width:
                 raise ValueError(f"{len(parsed)} values for {width} channels")
+            return parsed
         except (ValueError, IndexError, ZeroDivisionError) as error:
             self.garbage += 1
             self.example = self.example or f"{raw[:40]!r} ({error})"
-            parsed = [float("nan")] * width
-        self.at.append(tick)
-        self.values.append(parsed)
+            return [float("nan")] * width
 
     def columns(self, ticks: int) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
         width = len(self.source.channels)
@@ -47,7 +50,8 @@ class _Series:
             end = ticks if self.lost_at is None else self.lost_at
             starts = np.array(self.at)
             lengths = np.diff(starts, append=max(end, starts[-1]))
-            held = np.repeat(np.array(self.values, dtype=np.float64).reshape(-1, width), lengths, axis=0)
+            values = np.array([self._parsed(raw) for raw in self.readings], dtype=np.float64).reshape(-1, width)
+            held = np.repeat(values, lengths, axis=0)
             out[starts[0] : starts[0] + len(held)] = held
         return out
 
@@ -90,16 +94,20 @@ def read_raw(path: Path) -> Samples:
                     series[index].add(tick, raw)
     except (IndexError, KeyError, struct.error):
         pass  # cut short: what came before is whole
-    return Samples(tuple(_timelines(groups, stamps, series)), tuple(_notes(series)), missing)
+    for item in series:
+        item.source = item.sensor.calibrate(item.source, item.readings)
+    timelines = tuple(_timelines(groups, stamps, series))
+    facts = {f"{item.source.sensor}:{item.source.key}": item.source.facts for item in series if item.source.facts}
+    return Samples(timelines, tuple(_notes(series)), missing, facts)
 
 
 def _timelines(groups: dict[int, list[int]], stamps: dict[int, list[int]], series: list[_Series]) -> list[Timeline]:
     timelines = []
     for number, members in groups.items():
-        if not members or not stamps[number]:
+        if not stamps[number] or not (members or number == 0):
             continue
         t_ns = np.array(stamps[number], dtype=np.int64)
-        columns = [series[index].columns(len(t_ns)) for index in members]
+        columns = [np.empty((len(t_ns), 0)), *(series[index].columns(len(t_ns)) for index in members)]
         channels = tuple(channel for index in members for channel in series[index].source.channels)
         timelines.append(Timeline(t_ns, channels, np.concatenate(columns, axis=1)))
     return timelines

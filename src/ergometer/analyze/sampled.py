@@ -12,7 +12,7 @@ from ergometer.store.samples import Samples
 
 _TRUSTED = 10  # a window this many times the sensor's resolution is measured; a shorter one estimated
 _REFUSED = 2  # shorter than this many times the resolution says nothing
-_COVERED = 0.95  # of the time, or the reading is refused
+COVERED = 0.95  # of the time, or the reading is refused
 _COMPLETE = 0.99  # of the time, or it is an estimate
 
 _AVERAGED = ("power.", "temperature.", "frequency.", "gpu_utilisation.", "gpu_frequency.", "gpu_memory.", "throttle.")
@@ -60,23 +60,27 @@ def _reading(
             f"the measured {seconds * 1e3:.3g} ms are too short for a sensor that changes every "
             f"{resolution_s * 1e3:.3g} ms: measure more steps"
         )
-    elif covered[column] < _COVERED:
+    elif covered[column] < COVERED:
         refused = f"samples cover only {100 * covered[column]:.0f} % of the time"
     estimated = channel.modelled or seconds < _TRUSTED * resolution_s or covered[column] < _COMPLETE
     source = "estimated" if estimated else "counter" if channel.kind == "counter" else "integrated"
+    if covered[column] > 0:
+        amount /= float(covered[column])  # the time without samples is taken to be like the rest
     low, high = (float(values.min()), float(values.max())) if len(values) else (np.nan, np.nan)
     return Reading(channel, amount, seconds, len(values), low, high, source, refused)
 
 
-def cpu_metrics(readings: dict[str, Reading]) -> dict[str, Metric]:
-    """Utilisation and idle share of each core, and their mean, in %."""
+def cpu_metrics(readings: dict[str, Reading]) -> tuple[dict[str, Metric], dict[str, str]]:
+    """Utilisation and idle share of each core, and their mean, in %; and why they are absent."""
     found: dict[str, Metric] = {}
+    absent: dict[str, str] = {}
     cores = sorted(int(name.rsplit(".", 1)[1]) for name in readings if name.startswith("cpu.busy."))
     shares = []
     for core in cores:
         busy, idle = readings[f"cpu.busy.{core}"], readings[f"cpu.idle.{core}"]
         whole = busy.amount + idle.amount
         if busy.refused or whole <= 0:
+            absent["cpu_utilisation"] = busy.refused or "shorter than a tick of the kernel's clock"
             continue
         share = 100 * busy.amount / whole
         shares.append(share)
@@ -94,7 +98,7 @@ def cpu_metrics(readings: dict[str, Reading]) -> dict[str, Metric]:
             source=first.source,
             note=note,
         )
-    return found
+    return found, absent
 
 
 def level_metrics(readings: dict[str, Reading]) -> tuple[dict[str, Metric], dict[str, str]]:
@@ -136,6 +140,9 @@ def whole_energy(readings: dict[str, Reading]) -> tuple[Metric | None, str]:
     """Joules of the device over the windows, or (None, why not); the note says what was added."""
     chosen = [readings[channel.name] for channel in energy_channels(r.channel for r in readings.values())]
     if not chosen:
+        parts = [name for name in readings if name.startswith(("power.", "energy."))]
+        if parts:
+            return None, f"{', '.join(parts)} do not cover the whole device (plugged in, or only some of its rails)"
         return None, "no power sensor works here: `ergo doctor` shows which were tried and why"
     refused = next((reading.refused for reading in chosen if reading.refused), "")
     if refused:

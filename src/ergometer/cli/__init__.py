@@ -55,7 +55,9 @@ def parser(chosen: str | None) -> argparse.ArgumentParser:
 def main() -> None:
     """Run the command; end with its exit status."""
     try:
-        sys.exit(_main())
+        status = _main()
+        sys.stdout.flush()
+        sys.exit(status)
     except KeyboardInterrupt:
         print("ergo: interrupted; what had finished is in the store", file=sys.stderr)
         sys.exit(130)
@@ -63,6 +65,10 @@ def main() -> None:
         # The reader of our output has gone (as in `ergo runs | head`): nothing is left to say.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
+    except OSError as error:
+        print(f"ergo: the output cannot be written: {(error.strerror or str(error)).lower()}", file=sys.stderr)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(4)
 
 
 def _main() -> int:

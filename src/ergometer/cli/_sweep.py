@@ -2,15 +2,18 @@
 
 import argparse
 import itertools
+import shutil
 import sys
 import time
+from functools import partial
 
 from ergometer.core import registry
 from ergometer.core.errors import UnavailableError, UsageError
-from ergometer.core.quantity import format_value, parse_bytes, parse_seconds, parse_shape
+from ergometer.core.quantity import format_shape, format_value, parse_bytes, parse_seconds, parse_shape
 from ergometer.core.record import Record
 from ergometer.core.sensor import sysroot
 from ergometer.core.spec import Budget, Spec
+from ergometer.core.timebox import within
 from ergometer.run.host import choose_cores, memory_bytes
 from ergometer.run.interrupt import Interrupt
 from ergometer.run.parent import Progress, one_at_a_time, run_spec
@@ -18,12 +21,13 @@ from ergometer.run.resolve import check, is_file
 from ergometer.store.database import Store
 
 _REDRAW_S = 0.5
+_PROBE_S = 3.0
 
 
-def _words(text: str, option: str) -> list[str]:
+def _words(text: str, option: str, example: str = "1,2,4") -> list[str]:
     words = [word.strip() for word in text.split(",")]
     if not all(words):
-        raise UsageError(f"{option} {text!r} has an empty entry: write values with commas, such as 1,2,4.")
+        raise UsageError(f"{option} {text!r} has an empty entry: write values with commas, such as {example}.")
     return words
 
 
@@ -37,22 +41,29 @@ def _numbers(text: str, option: str) -> list[int]:
 def specs_of(arguments: argparse.Namespace) -> list[Spec]:
     """Every combination of the listed values, checked before anything runs."""
     shape = parse_shape(arguments.input) if arguments.input else None
-    models = [word for text in arguments.models for word in _words(text, "MODEL")]
+    models: list[str] = []
+    for text in arguments.models:
+        models += [text] if is_file(text) else _words(text, "MODEL", "lenet,squeezenet")
+    if arguments.steps is not None and arguments.time is not None:
+        raise UsageError("--steps and --time exclude each other: give the number of steps, or the longest time.")
+    modes = _words(arguments.mode, "--mode", "train,infer")
+    if set(modes) - {"train", "infer"}:
+        raise UsageError(f"--mode {arguments.mode!r} does not exist: choose train or infer.")
+    if modes == ["infer"] and arguments.classes is None and any(is_file(model) for model in models):
+        arguments.classes = 2  # inference has no labels to draw
     sources = {model: check(model, shape, arguments.classes) for model in models}
-    engines = _words(arguments.engine, "--engine")
-    devices = _words(arguments.device, "--device")
+    engines = _words(arguments.engine, "--engine", "torch")
+    devices = _words(arguments.device, "--device", "cpu,cuda")
     for engine, device in itertools.product(engines, devices):
         probe = registry.load("engines", engine)().probe(device)
         if not probe.ok:
             remedy = f": {probe.remedy}" if probe.remedy else ""
             raise UnavailableError(f"engine {engine} does not work here, {probe.reason}{remedy}.")
     registry.load("data", arguments.data)
-    sensors = tuple(_words(arguments.sensors, "--sensors")) if arguments.sensors else None
-    for sensor in sensors or ():
-        registry.load("sensors", sensor)
-    modes = _words(arguments.mode, "--mode")
-    if set(modes) - {"train", "infer"}:
-        raise UsageError(f"--mode {arguments.mode!r} does not exist: choose train or infer.")
+    sensors = None
+    if arguments.sensors is not None:
+        sensors = tuple(_words(arguments.sensors, "--sensors", "rapl,thermal"))
+        _check_sensors(sensors)
     budget = Budget(
         time_s=parse_seconds(arguments.time) if arguments.time else None,
         memory_bytes=parse_bytes(arguments.memory_limit) if arguments.memory_limit else None,
@@ -94,9 +105,21 @@ def specs_of(arguments: argparse.Namespace) -> list[Spec]:
     return specs
 
 
+def _check_sensors(names: tuple[str, ...]) -> None:
+    for name in names:
+        probe = within(_PROBE_S, partial(registry.load("sensors", name).probe, sysroot()))
+        if not probe.ok:
+            raise UnavailableError(f"sensor {name} does not work here, {probe.reason}.")
+
+
 def _check_size(spec: Spec) -> None:
-    """Refuse a batch whose input alone is larger than the device's memory."""
-    shape = spec.input if is_file(spec.model) else spec.input or registry.load("models", spec.model).input
+    """Refuse an input that the model cannot take, or a batch whose input alone is larger than the memory."""
+    shape = spec.input
+    if not is_file(spec.model):
+        model = registry.load("models", spec.model)
+        shape = spec.input or model.input
+        if not model.takes(shape):
+            raise UsageError(f"{spec.model} cannot take {format_shape(shape)}: it takes {model.takes_what()}.")
     size = 4 * spec.batch
     for length in shape or ():
         size *= length
@@ -104,7 +127,7 @@ def _check_size(spec: Spec) -> None:
     if memory and size > memory:
         raise UsageError(
             f"batch {spec.batch} of {spec.model} needs {format_value(size, 'B')} for its input alone, and this device "
-            f"has {format_value(memory, 'B')}: choose a smaller batch."
+            f"has {format_value(memory, 'B')}: choose a smaller batch or input."
         )
 
 
@@ -129,7 +152,7 @@ class Display:
         self._drawn_at = now
         parts = [f"[{self._number}/{self._count}] {describe(progress.spec)}", progress.stage]
         if progress.rate is not None:
-            parts.append(f"step {progress.step}, {progress.rate:.3g} samples/s")
+            parts.append(f"step {progress.step}, {format_value(progress.rate, 'samples/s')}")
         temperatures = [value for name, value in progress.live.items() if name.startswith("temperature.")]
         powers = [
             f"{value:.2f} W {name.removeprefix('power.')}"
@@ -137,7 +160,8 @@ class Display:
             if name.startswith("power.")
         ]
         parts += ([f"{max(temperatures):.0f} °C"] if temperatures else []) + powers[:2]
-        sys.stderr.write("\r\x1b[K" + " · ".join(parts))
+        width = shutil.get_terminal_size().columns - 1
+        sys.stderr.write("\r\x1b[K" + " · ".join(parts)[:width])
         sys.stderr.flush()
 
     def end(self) -> None:

@@ -1,6 +1,7 @@
 """Runs any command under the sampler: what it cost the whole device, and what it used itself."""
 
 import argparse
+import sys
 
 EPILOG = """\
   ergo exec -- python train.py --epochs 1
@@ -27,8 +28,11 @@ def execute(arguments: argparse.Namespace) -> int:
     line = arguments.line[1:] if arguments.line[:1] == ["--"] else arguments.line
     if not line:
         raise UsageError("no command given: write ergo exec -- python train.py.")
+    machine.check_destination(arguments.json)
+    # Standard output is for the JSON then; the command's own goes where the table goes.
+    stdout = sys.stderr.fileno() if arguments.json == "-" else None
     with Store() as store:
-        record, exit_status = run_command(line, store, period_s=parse_seconds(arguments.period))
+        record, exit_status = run_command(line, store, period_s=parse_seconds(arguments.period), stdout=stdout)
     if arguments.json:
         machine.write_records([record], arguments.json)
     out = terminal.console(stderr=True)

@@ -12,7 +12,8 @@ examples:
   ergo run lenet --mode infer --batch 16 --threads 1,2 --json out.json
   ergo run path/to/net.py:build --input 3x224x224 --classes 10
   ergo run squeezenet --batch 1,64 --memory-limit 1GB
-exit status: 0 if every run ended ok, 1 if one did not, 2 for a wrong request, 130 if interrupted.
+exit status: 0 if every run ended ok, 1 if one did not, 2 for a wrong request, 3 if something is missing here,
+4 if the store cannot be used, 130 if interrupted.
 """
 
 
@@ -28,7 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--input", metavar="CxHxW", help="input shape (default: the model's own)")
     add("--classes", type=int, metavar="N", help="number of classes (default: the model's own)")
     add("--data", default="synthetic", metavar="NAME", help="from `ergo list data` (default synthetic)")
-    add("--time", metavar="TIME", help="longest time of the timed steps (default 15s)")
+    add("--time", metavar="TIME", help="longest time of the timed steps (default 15s); not with --steps")
     add("--steps", type=int, metavar="N", help="time exactly N steps instead of until the interval is narrow")
     add("--warmup", type=int, metavar="N", help="exactly N warm-up steps instead of until times are steady")
     add("--trace-steps", type=int, default=5, metavar="N", help="steps under the op tracer (default 5; 0: none)")
@@ -44,20 +45,26 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     from ergometer.cli._sweep import run_all, specs_of
+    from ergometer.core.errors import UsageError
     from ergometer.core.quantity import parse_seconds
     from ergometer.report import machine, terminal
 
+    machine.check_destination(arguments.json)
     specs = specs_of(arguments)
-    records = run_all(specs, hang_s=parse_seconds(arguments.hang_timeout))
-    if arguments.json:
-        machine.write_records(records, arguments.json)
+    hang_s = parse_seconds(arguments.hang_timeout)
+    if hang_s < 1:
+        raise UsageError(f"--hang-timeout {arguments.hang_timeout} is out of range: give 1s or more.")
+    records = run_all(specs, hang_s=hang_s)
     if arguments.json != "-":
         out = terminal.console()
         out.print(terminal.results(records))
         for remark in terminal.remarks(records):
             out.print(f"• {terminal.escape(remark)}")
-        if records:
-            out.print(f"[dim]ergo show {records[-1].id} --layers  shows where the time went[/]")
+        traced = [record for record in records if record.status == "ok" and record.spec.trace_steps]
+        if traced:
+            out.print(f"[dim]ergo show {traced[-1].id} --layers  shows where the time went[/]")
+    if arguments.json:
+        machine.write_records(records, arguments.json)
     if len(records) < len(specs) or any(record.status == "interrupted" for record in records):
         return 130
     return 0 if all(record.status == "ok" for record in records) else 1

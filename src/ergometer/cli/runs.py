@@ -20,6 +20,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
     if arguments.last is not None and arguments.last < 1:
         raise UsageError(f"--last {arguments.last} is out of range: give 1 or more.")
+    machine.check_destination(arguments.json)
     with Store() as store:
         records = store.records(arguments.last)
     if arguments.json:

@@ -42,7 +42,10 @@ class Counts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryParts:
-    """Bytes of the executed model. activations: the most that live tensors reach beyond the others."""
+    """Bytes of the executed model. activations: what the forward pass leaves for the backward pass.
+
+    Gradients and activations need not exist at the same time, so the parts may add up to more than the peak.
+    """
 
     parameters: int
     gradients: int

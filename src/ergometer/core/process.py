@@ -2,7 +2,10 @@
 
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
+
+_REFRESH_S = 0.25
 
 
 def descendants(root: Path, pid: int) -> list[int]:
@@ -24,64 +27,84 @@ def descendants(root: Path, pid: int) -> list[int]:
     return found
 
 
-class ProcessFiles:
-    """Reads one file of every thread (or process) of a target, descriptors kept open.
+def cpu_clock_ns(pid: int) -> int:
+    """CPU time of a process and all threads it ever had: the sum that schedstat shows thread by thread."""
+    return time.clock_gettime_ns((~pid << 3) | 2)  # the kernel's id of that process's clock
 
-    Threads come and go, so the list is looked up again every refresh_s. With keep_last, what an ended
-    one said last is still reported: its CPU time was spent all the same.
-    """
 
-    def __init__(self, root: Path, pid: int, name: str, *, tree: bool, per_thread: bool, keep_last: bool):
-        self._root, self._pid, self._name = root, pid, name
-        self._tree, self._per_thread, self._keep_last = tree, per_thread, keep_last
-        self._refresh_s = 0.5 if tree else 0.1
-        self._files: dict[Path, int] = {}
-        self._descriptors: list[int] = []
-        self._last: list[bytes] = []
-        self._ended = b""
+class Processes:
+    """A process and, for a tree, all that it has started; looked up again now and then."""
+
+    def __init__(self, root: Path, pid: int, *, tree: bool, exclude: Sequence[int] = ()):
+        self._root, self._pid, self._tree, self._exclude = root, pid, tree, exclude
+        self._found = [pid]
         self._next = 0.0
-        self._refresh()
-        if not self._files:
-            raise OSError(f"process {pid} has no {name}")
 
-    def _refresh(self) -> None:
-        pids = descendants(self._root, self._pid) if self._tree else [self._pid]
-        for pid in pids:
-            folder = self._root / "proc" / str(pid)
-            try:
-                for item in (folder / "task").iterdir() if self._per_thread else [folder]:
-                    path = item / self._name
-                    if path not in self._files:
-                        self._files[path] = os.open(path, os.O_RDONLY)
-            except OSError:
-                continue  # ended while we looked
-        self._descriptors = list(self._files.values())
-        self._next = time.monotonic() + self._refresh_s
+    def now(self) -> list[int]:
+        if self._tree and time.monotonic() >= self._next:
+            self._found = [pid for pid in descendants(self._root, self._pid) if pid not in self._exclude]
+            self._next = time.monotonic() + _REFRESH_S
+        return self._found
+
+
+class CpuTime:
+    """Reads the CPU time of a target in ns; what ended processes used is kept."""
+
+    def __init__(self, processes: Processes):
+        self._processes = processes
+        self._last: dict[int, int] = {}
+        self._ended_ns = 0
 
     def read(self) -> bytes:
-        if time.monotonic() >= self._next:
-            self._refresh()
-        try:
-            lines = [os.pread(fd, 128, 0) for fd in self._descriptors]
-        except ProcessLookupError:
-            lines = [b""]
-        if not all(lines):
-            self._drop_ended()
-            lines = [os.pread(fd, 128, 0) for fd in self._descriptors]
-            if not lines and not self._tree:
-                raise ProcessLookupError(f"process {self._pid} has ended")
-        if self._keep_last:
-            self._last = lines
-        return b"".join(lines) + self._ended
-
-    def _drop_ended(self) -> None:
-        last = dict(zip(self._descriptors, self._last, strict=False))
-        for path, fd in list(self._files.items()):
+        current: dict[int, int] = {}
+        for pid in self._processes.now():
             try:
-                alive = bool(os.pread(fd, 128, 0))
-            except ProcessLookupError:
-                alive = False
-            if not alive:
-                os.close(self._files.pop(path))
-                self._ended += last.get(fd, b"")
-        self._descriptors = list(self._files.values())
+                current[pid] = cpu_clock_ns(pid)
+            except OSError:
+                continue  # it has ended
+        self._ended_ns += sum(used for pid, used in self._last.items() if pid not in current)
+        self._last = current
+        return b"%d" % (self._ended_ns + sum(current.values()))
+
+
+class ThreadWait:
+    """Reads how long the living threads of a target have waited for a core, in ns, from schedstat."""
+
+    def __init__(self, root: Path, processes: Processes):
+        self._root, self._processes = root, processes
+        self._last: dict[Path, int] = {}
+        self._ended_ns = 0
+
+    def read(self) -> bytes:
+        current: dict[Path, int] = {}
+        for pid in self._processes.now():
+            try:
+                for thread in (self._root / "proc" / str(pid) / "task").iterdir():
+                    current[thread] = int((thread / "schedstat").read_bytes().split()[1])
+            except (OSError, IndexError):
+                continue  # it ended while we looked
+        self._ended_ns += sum(waited for thread, waited in self._last.items() if thread not in current)
+        self._last = current
+        return b"%d" % (self._ended_ns + sum(current.values()))
+
+
+class Resident:
+    """Reads the resident pages of a target, descriptors kept open."""
+
+    def __init__(self, root: Path, processes: Processes):
+        self._root, self._processes = root, processes
+        self._files: dict[int, int] = {}
+
+    def read(self) -> bytes:
+        pages = 0
+        alive = self._processes.now()
+        for pid in alive:
+            try:
+                if pid not in self._files:
+                    self._files[pid] = os.open(self._root / "proc" / str(pid) / "statm", os.O_RDONLY)
+                pages += int(os.pread(self._files[pid], 64, 0).split()[1])
+            except (OSError, IndexError):
+                continue  # it has ended
+        for pid in self._files.keys() - set(alive):
+            os.close(self._files.pop(pid))
+        return b"%d" % pages

@@ -9,12 +9,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
+from ergometer.core.errors import UsageError
 from ergometer.core.probe import Probe
 
 
 def sysroot() -> Path:
     """Where /proc and /sys are looked for: ERGO_SYSROOT, or the real ones."""
-    return Path(os.environ.get("ERGO_SYSROOT") or "/")
+    root = Path(os.environ.get("ERGO_SYSROOT") or "/")
+    if not root.is_dir():
+        raise UsageError(f"ERGO_SYSROOT={root} is not a directory: name the root of a device's tree, or unset it.")
+    return root
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,11 +68,12 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Which device (its root directory) and which process (with its children if tree) to observe."""
+    """Which device (its root directory) and which process (with its children if tree, but some) to observe."""
 
     root: Path
     pid: int | None = None
     tree: bool = False
+    exclude: tuple[int, ...] = ()
 
 
 Read = Callable[[], bytes]
@@ -101,6 +106,10 @@ class Sensor(ABC):
             return partial(os.pread, only, size, 0)
         pread = os.pread
         return lambda: b"\n".join([pread(fd, size, 0).strip() for fd in descriptors])
+
+    def calibrate(self, source: Source, readings: Sequence[bytes]) -> Source:
+        """The source with what all its readings together tell of how to parse them; nothing for most sensors."""
+        return source
 
     def parse(self, source: Source, raw: bytes) -> Sequence[float]:
         """One value per channel; ValueError when the bytes are not what the sensor should say."""

@@ -61,6 +61,10 @@ class Spec:
         ):
             if value is not None and not lowest <= value <= 10**7:
                 raise UsageError(f"{name} {value} is out of range: choose {lowest} to 10000000.")
+        if not 0 <= self.seed < 1 << 32:
+            raise UsageError(f"seed {self.seed} is out of range: choose 0 to {(1 << 32) - 1}.")
+        if not isinstance(self.model, str) or not self.model.strip():
+            raise UsageError(f"a model or a name must be given, not {self.model!r}.")
         if self.budget.time_s is not None and not self.budget.time_s > 0:
             raise UsageError(f"time {self.budget.time_s} s is out of range: it must be more than 0.")
 

@@ -60,5 +60,6 @@ MODEL = Model(
     input=(3, 224, 224),
     classes=1001,
     build=build,
+    smallest=32,
     papers={"EMDL21": "3.4M parameters stated; its authors' code has 3,506,153 (1001 classes)"},
 )

@@ -59,6 +59,7 @@ MODEL = Model(
     input=(3, 224, 224),
     classes=10,
     build=build,
+    smallest=32,
     papers={
         "EMDL21": "411.2K parameters stated; its authors' code has 740,554",
         "TX2": "5M parameters stated, which is the file's size in MB; 740,554 with 10 classes",

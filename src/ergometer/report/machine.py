@@ -1,19 +1,42 @@
 """Records for machines."""
 
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+from ergometer.core.errors import UsageError
 from ergometer.core.record import Record
-from ergometer.store.home import write_json
 
 
-def write_records(records: Sequence[Record], destination: str) -> None:
-    """A JSON list of Records to a file, or to standard output for '-'."""
-    values = [record.to_json() for record in records]
+def check_destination(destination: str | None) -> None:
+    """Refuse a file that cannot be written before anything is measured."""
+    if destination is None or destination == "-":
+        return
+    path = Path(destination)
+    folder = path.resolve().parent
+    if not destination or path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise UsageError(f"--json {destination!r} cannot be written: name a file in a directory that can, or -.")
+
+
+def write_records(records: Sequence[Record], destination: str, **more: Any) -> None:
+    """A JSON list of Records (each with what more there is) to a file, or to standard output for '-'."""
+    text = json.dumps([record.to_json() | more for record in records], indent=1) + "\n"
     if destination == "-":
-        json.dump(values, sys.stdout, indent=1)
-        sys.stdout.write("\n")
-    else:
-        write_json(Path(destination), values)
+        sys.stdout.write(text)
+        return
+    path = Path(destination).resolve()
+    try:
+        if path.exists() and not path.is_file():
+            path.write_text(text)  # a pipe or a device: written, not replaced
+            return
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            temporary.write_text(text)
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise UsageError(f"--json {destination!r} cannot be written ({(error.strerror or '').lower()}).") from error

@@ -68,9 +68,11 @@ def _probe_sampler() -> Probe:
             sampling = Sampling(raw, period_s=_PERIOD_S, pid=os.getpid())
             time.sleep(1.0)
             sampling.stop()
-            metrics = observer_metrics(read_raw(raw), sampling.summary, _PERIOD_S)
+            metrics = observer_metrics(read_raw(raw), sampling.cost, _PERIOD_S)
         except ErgoError as error:
             return Probe(False, str(error))
+    if not metrics.keys() >= {"observer.cpu", "observer.rate"}:
+        return Probe(False, "it took no samples", "stop other programs")
     cpu, rate, jitter = (metrics[f"observer.{name}"].value for name in ("cpu", "rate", "jitter"))
     lost = f"; {'; '.join(sampling.lost)}" if sampling.lost else ""
     return Probe(

@@ -57,7 +57,7 @@ def observe(findings: Findings, samples: Samples, sampling: Sampling | None, per
     findings.metrics |= ends.metrics
     findings.warnings += ends.warnings
     if sampling is not None:
-        findings.metrics |= observer_metrics(samples, sampling.summary, period_s)
+        findings.metrics |= observer_metrics(samples, sampling.cost, period_s)
         findings.warnings += sampling.warnings()
     findings.warnings += samples.notes
 

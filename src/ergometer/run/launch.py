@@ -24,7 +24,8 @@ class Held:
         die_with_parent: bool = False,
         pass_fds: Sequence[int] = (),
         environment: Mapping[str, str] | None = None,
-        output: IO[Any] | None = None,
+        stdout: IO[Any] | int | None = None,
+        stderr: IO[Any] | None = None,
         own_session: bool = True,
     ):
         read_end, self._go = os.pipe()
@@ -40,14 +41,15 @@ class Held:
             [sys.executable, "-I", "-S", str(_TRAMPOLINE), json.dumps(settings), *command],
             pass_fds=[read_end, *pass_fds],
             env={**os.environ, **(environment or {})},
-            stdin=subprocess.DEVNULL if output else None,
-            stdout=output,
-            stderr=output,
+            stdin=subprocess.DEVNULL if stderr else None,
+            stdout=stdout,
+            stderr=stderr,
             start_new_session=own_session,
         )
         os.close(read_end)
         self.pid = self.process.pid
         self.peak_bytes: int | None = None
+        self.cpu_s = 0.0
 
     def go(self) -> None:
         try:
@@ -76,6 +78,7 @@ class Held:
             own_kib = resident_peak_kib()
             _, status, usage = os.wait4(self.pid, 0)
             self.process.returncode = os.waitstatus_to_exitcode(status)
+            self.cpu_s = usage.ru_utime + usage.ru_stime
             # The kernel counts the moment before exec, when the child still shared our memory. Only a
             # figure above our own peak is certainly the child's.
             if usage.ru_maxrss > own_kib:

@@ -15,6 +15,19 @@ class NotLearningError(ErgoError):
     """The network runs but does not learn."""
 
 
+def _falls(losses: list[float]) -> bool:
+    """Whether the losses go down, and not by chance: a Mann-Kendall trend test at about 1 in 100."""
+    n = len(losses)
+    if min(losses[1:]) >= losses[0] * (1 - _FALL):
+        return False
+    trend = sum(
+        int(later > earlier) - int(later < earlier) for at, earlier in enumerate(losses) for later in losses[at + 1 :]
+    )
+    if n <= _ROUND:
+        return trend == -n * (n - 1) // 2
+    return trend < -3 * math.sqrt(n * (n - 1) * (2 * n + 5) / 18)
+
+
 def check_learning(engine: Engine) -> dict[str, Any]:
     """Train on one fixed batch until the loss has fallen and every parameter has changed, or give up.
 
@@ -30,8 +43,7 @@ def check_learning(engine: Engine) -> dict[str, Any]:
             step = next(number for number, loss in enumerate(losses, 1) if not math.isfinite(loss))
             return {"ok": False, "reason": f"the loss is {losses[step - 1]} at step {step}", "losses": losses}
         stuck = {name: why for name, why in outcome.stuck.items() if stuck is None or name in stuck}
-        fallen = min(losses[1:]) < losses[0] * (1 - _FALL)
-        if fallen and not stuck:
+        if _falls(losses) and not stuck:
             return {"ok": True, "reason": "", "losses": losses}
     if stuck:
         name, why = next(iter(stuck.items()))

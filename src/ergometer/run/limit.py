@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from ergometer.core.sensor import read_text
+from ergometer.core.sensor import read_number, read_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +18,11 @@ class MemoryGroup:
         """How many processes the kernel has killed in it for memory."""
         text = read_text(self.path / ("memory.events" if self.version == 2 else "memory.oom_control")) or ""
         return sum(int(line.split()[1]) for line in text.splitlines() if line.startswith("oom_kill "))
+
+    def peak_bytes(self) -> int | None:
+        """The most that was charged to it, where the kernel keeps that."""
+        value = read_number(self.path / ("memory.peak" if self.version == 2 else "memory.max_usage_in_bytes"))
+        return int(value) if value else None
 
     def remove(self) -> None:
         try:

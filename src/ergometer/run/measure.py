@@ -13,7 +13,7 @@ from typing import Self
 
 from ergometer.analyze.metrics import Findings, window_metrics
 from ergometer.core.clock import now_ns
-from ergometer.core.errors import ErgoError
+from ergometer.core.errors import ErgoError, UsageError
 from ergometer.core.record import Record
 from ergometer.core.span import Span
 from ergometer.core.spec import Spec
@@ -41,7 +41,12 @@ class _Session:
             directory=str(self.run.path),
         )
         self.store.put(self.record)
-        self.sampling = Sampling(self.run.path / RAW, period_s=period_s, pid=os.getpid())
+        try:
+            self.sampling = Sampling(self.run.path / RAW, period_s=period_s, pid=os.getpid(), tree=True)
+        except ErgoError as error:
+            self.store.put(replace(self.record, status="failed", reason=str(error)))
+            self.run.close()
+            raise
         self.samples: Samples | None = None
         self.windows: list[Window] = []
 
@@ -61,8 +66,12 @@ class _Session:
         outermost = self.windows[0]
         record = outermost.record
         record = replace(record, status="failed" if failure else "ok", reason=failure)
-        outermost.set_record(store_record(self.store, record))
-        self.run.close()
+        outermost.set_record(record)
+        try:
+            store_record(self.store, record)
+        finally:
+            self.run.close()
+            self.store.close()
 
 
 _current: _Session | None = None
@@ -81,6 +90,8 @@ class Window:
 
     def __enter__(self) -> Self:
         global _current
+        if self._session is not None:
+            raise ErgoError(f"window {self.name!r} was used before: call measure() anew for every with block.")
         with _guard:
             if _current is None:
                 _current = _Session(self.name, self.period_s)
@@ -100,7 +111,11 @@ class Window:
         if self._owner and self._session is not None:
             with _guard:
                 _current = None
-            self._session.close(f"{kind.__name__}: {error}" if kind else "")
+            try:
+                self._session.close(f"{kind.__name__}: {error}" if kind else "")
+            except ErgoError:
+                if kind is None:  # otherwise the program's own error matters more
+                    raise
 
     @property
     def record(self) -> Record:
@@ -118,7 +133,7 @@ class Window:
     def _analysed(self, session: _Session) -> Record:
         samples = session.samples_now()
         findings: Findings = window_metrics(samples, self.start_ns, self.end_ns, len(os.sched_getaffinity(0)))
-        observe(findings, samples, session.sampling if session.samples is not None else None, self.period_s)
+        observe(findings, samples, session.sampling, session.spec.period_s)
         return replace(
             session.record,
             spec=replace(session.spec, model=self.name),
@@ -137,5 +152,10 @@ def _finish_device_work() -> None:
 
 
 def measure(name: str, *, period_s: float = 0.01) -> Window:
-    """A window over the code in its with block: wall time, CPU, memory, energy, temperature."""
+    """A window over the code in its with block: wall time, CPU, memory, energy, temperature.
+
+    Processes that the program has started count as part of it; those shorter than 0.25 s may be missed.
+    """
+    if not isinstance(name, str) or not name.strip():
+        raise UsageError(f"a window needs a name, not {name!r}: write measure('epoch').")
     return Window(name, period_s)

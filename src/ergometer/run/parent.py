@@ -109,7 +109,7 @@ class _Run:
         release_read, self.release = os.pipe()
         self.messages = messages_read
         self.log = run.path / "worker.log"
-        with open(self.log, "wb") as output:
+        with open(self.log, "wb") as log, open(run.path / "worker.out", "wb") as output:
             self.worker = Held(
                 [sys.executable, "-m", "ergometer.run.worker", str(run.path), str(messages_write), str(release_read)],
                 cores=spec.cores,
@@ -117,7 +117,8 @@ class _Run:
                 die_with_parent=True,
                 pass_fds=(messages_write, release_read),
                 environment=_environment(spec),
-                output=output,
+                stdout=output,
+                stderr=log,
             )
         os.close(messages_write)
         os.close(release_read)
@@ -279,6 +280,8 @@ class _Run:
                 values = values[values == values]
                 if len(values):
                     peak, n = max(peak, float(values.max())), len(values)
+        if not peak and self.group is not None:
+            return Metric(value=self.group.peak_bytes() or 0, unit="B", source="counter", note="charged to its cgroup")
         return Metric(value=peak, unit="B", n=n, source="counter", note="reached before the worker ended")
 
 

@@ -24,9 +24,9 @@ def check(name: str, shape: tuple[int, ...] | None, classes: int | None) -> dict
         registry.load("models", name)
         return {}
     path_text, _, function = name.partition(".py:")
-    path = Path(path_text + ".py") if function else Path(name)
+    path = Path(path_text.removesuffix(".py") + ".py")
     if not function:
-        raise UsageError(f"{name} names no function: write {name}:build, where build() returns the torch module.")
+        raise UsageError(f"{name} names no function: write {path}:build, where build() returns the torch module.")
     try:
         source = path.read_bytes()
         compile(source, str(path), "exec")
@@ -48,6 +48,9 @@ def resolve(spec: Spec) -> Model:
     path_text, _, function = spec.model.partition(".py:")
     path = Path(path_text + ".py").resolve()
     builder = getattr(_import(path), function, None)
+    if hasattr(builder, "named_parameters") and not isinstance(builder, type):
+        built = builder
+        builder = lambda: built  # noqa: E731 - a module that is there already
     if not callable(builder):
         raise UsageError(f"{path.name} has no function {function!r}: write one that returns the torch module.")
     assert spec.input is not None and spec.classes is not None
@@ -87,5 +90,7 @@ def described(error: BaseException, path: Path) -> str:
     """The error and the last line of the user's file on its way."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
     first = (str(error).strip().splitlines() or [""])[0]
+    if "attempted relative import" in first:
+        first += " (write `from sibling import x`: the file's own folder is on the path)"
     where = f" (line {lines[-1]})" if lines else ""
     return f"{type(error).__name__}: {first}{where}"

@@ -47,6 +47,7 @@ class Sampling:
         self.error = ""
         self.over_limit = False
         self.summary: dict[str, Any] | None = None
+        self.cost: dict[str, Any] | None = None
         self.ended = False
         self._closed = False
         self._pending = b""
@@ -61,8 +62,13 @@ class Sampling:
         self.fd = self._process.stdout.fileno()
         os.set_blocking(self.fd, False)
         if not self._until("ready", _START_S):
+            died = (
+                "the sampler ended before it was ready"
+                if self.ended
+                else f"the sampler was not ready in {_START_S:.0f} s"
+            )
             self.kill()
-            raise ErgoError(self.error or f"the sampler was not ready within {_START_S:.0f} s: see `ergo doctor`.")
+            raise ErgoError(self.error or f"{died}: see `ergo doctor`.")
 
     def _until(self, event: str, seconds: float) -> bool:
         deadline = time.monotonic() + seconds
@@ -94,8 +100,9 @@ class Sampling:
             self.over_limit = True
         elif event == "error":
             self.error = message["reason"]
-        elif event == "stopped":
-            self.summary = message
+        elif event in ("flushed", "stopped"):
+            self.cost = message
+            self.summary = message if event == "stopped" else None
         return event
 
     def _command(self, word: bytes) -> None:
@@ -135,6 +142,6 @@ class Sampling:
         found = list(self.lost)
         if self.error:
             found.append(self.error)
-        elif self.summary is None:
+        elif self.summary is None and self._closed:
             found.append("the sampler was killed: samples end where it was")
         return found

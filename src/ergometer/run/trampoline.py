@@ -6,6 +6,7 @@ It waits on a pipe while the sampler gets ready, so that nothing of the command 
 library alone; not imported by anything.
 """
 
+import errno
 import json
 import os
 import sys
@@ -33,7 +34,12 @@ def main() -> None:
     if not os.read(settings["go"], 1):
         os._exit(1)  # the parent gave up before it began
     os.close(settings["go"])
-    os.execvp(sys.argv[2], sys.argv[2:])
+    try:
+        os.execvp(sys.argv[2], sys.argv[2:])
+    except OSError as error:
+        hint = " (does it begin with #! and its interpreter?)" if error.errno == errno.ENOEXEC else ""
+        sys.stderr.write(f"ergo: {sys.argv[2]} cannot be run: {os.strerror(error.errno or 0).lower()}{hint}\n")
+        os._exit(126)
 
 
 if __name__ == "__main__":

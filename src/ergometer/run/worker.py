@@ -15,13 +15,15 @@ import signal
 import sys
 import time
 import traceback
+from array import array
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ergometer.analyze.statistics import TARGET, settled, spread
 from ergometer.core import registry
 from ergometer.core.clock import now_ns
-from ergometer.core.engine import Engine, Step
+from ergometer.core.engine import Engine
 from ergometer.core.errors import ErgoError, UnavailableError, UsageError
 from ergometer.core.span import Span
 from ergometer.core.spec import Spec
@@ -51,6 +53,8 @@ class Worker:
         self._stage = ("start", now_ns())
         self._keep_going = False
         self._told_ns = 0
+        # Stamps of the timed steps. Not a list of objects: the worker's own memory is part of what is measured.
+        self._marks = array("q")
         signal.signal(signal.SIGTERM, self._on_stop)
 
     def _on_stop(self, number: int, frame: Any) -> None:
@@ -100,6 +104,7 @@ class Worker:
                     return
             self._time(engine)
             self.facts["memory"] = {"baseline": baseline, "peak": resident_bytes("VmHWM")}
+            self._keep_steps(engine.phases)
             if self.stop:
                 self.end("interrupted", "stopped by the user; the steps up to there are kept")
                 return
@@ -122,19 +127,19 @@ class Worker:
         self.stage("warm-up")
         self._warm_up(engine, budget_s)
         self.stage("timed")
-        steps: list[Step] = []
-        times: list[float] = []
+        marks = self._marks
+        times = array("d")
         check_at = _FEWEST_STEPS
         end_ns = now_ns() + int(budget_s * 1e9)
         shortest_ns = now_ns() + int(min(_SHORTEST_S, budget_s) * 1e9)
         while not self.stop:
             step = engine.step()
-            steps.append(step)
+            marks.extend(step.marks)
             times.append((step.marks[-1] - step.marks[0]) * 1e-9)
             now, count = step.marks[-1], len(times)
             self._tell(now, count, times)
             if spec.steps is not None:
-                if count >= spec.steps or (spec.budget.time_s and now > end_ns):
+                if count >= spec.steps:
                     break
             elif now > end_ns:
                 break
@@ -142,19 +147,24 @@ class Worker:
                 if spread(times) <= TARGET:
                     break
                 check_at = count + max(1, count // 10)
-        for number, step in enumerate(steps):
-            self.spans.append(Span(step.marks[0], step.marks[-1], "step", "timed", number))
-            for phase, start, end in zip(engine.phases, step.marks, step.marks[1:], strict=False):
-                self.spans.append(Span(start, end, "phase", phase, number, phase))
         if spec.mode == "train" and not self.stop:
             final = engine.learn(1).losses[0]
             self.facts["final_loss"] = final
             if final != final or abs(final) == float("inf"):
                 raise NotLearningError(
-                    f"the loss became {final} after {len(steps)} steps: these times are not of training"
+                    f"the loss became {final} after {len(times)} steps: these times are not of training"
                 )
 
-    def _tell(self, now: int, count: int, times: list[float]) -> None:
+    def _keep_steps(self, phases: tuple[str, ...]) -> None:
+        """Spans of the timed steps, made once the peak of memory has been read."""
+        width = len(phases) + 1
+        for number in range(len(self._marks) // width):
+            marks = self._marks[number * width : (number + 1) * width]
+            self.spans.append(Span(marks[0], marks[-1], "step", "timed", number))
+            for phase, start, end in zip(phases, marks, marks[1:], strict=False):
+                self.spans.append(Span(start, end, "phase", phase, number, phase))
+
+    def _tell(self, now: int, count: int, times: Sequence[float]) -> None:
         if now - self._told_ns > _TELL_NS:
             self._told_ns = now
             recent = times[-50:]

@@ -34,6 +34,7 @@ _HANG_S = 1.0
 _FLUSH_NS = 500_000_000
 _MAX_RAW = LOST - 1
 _LIVE = ("power.", "temperature.")
+_SHOWN = 2
 
 
 @dataclass(slots=True)
@@ -49,15 +50,19 @@ class Group:
 class Sampler:
     def __init__(self, config: dict[str, Any]):
         self.period_ns = int(config["period_s"] * 1e9)
-        self.target = Target(root=Path(config["root"]), pid=config["pid"], tree=config["tree"])
+        self.target = Target(root=Path(config["root"]), pid=config["pid"], tree=config["tree"], exclude=(os.getpid(),))
         self.limit_pages = config["limit_bytes"] // os.sysconf("SC_PAGE_SIZE") if config["limit_bytes"] else None
         self.sources: list[Source] = []
         self.sensors: list[Sensor] = []
         self.reads: list[Read] = []
         self.messages: list[dict[str, Any]] = []
         self.missing: dict[str, str] = {}
-        self._open_all(config["sensors"])
+        wanted = config["sensors"] if config["sensors"] is not None else registry.names("sensors")
+        if self.limit_pages is not None and "memory" not in wanted:
+            wanted = [*wanted, "memory"]  # a limit that is watched needs it, whatever the user asked for
+        self._open_all(wanted)
         self.groups = self._group()
+        self.of_process = {at for at, source in enumerate(self.sources) if source.sensor in ("memory", "process")}
         self.last: list[bytes] = [b""] * len(self.sources)
         self.limit_source = (
             next((index for index, source in enumerate(self.sources) if source.key == "statm"), None)
@@ -77,16 +82,17 @@ class Sampler:
         self.generation = 0
         self.reading = -1
         self.since_ns = 0
+        self.started_ns, self.started_cpu = now_ns(), 0.0
 
-    def _open_all(self, wanted: list[str] | None) -> None:
-        for name in wanted if wanted is not None else registry.names("sensors"):
+    def _open_all(self, wanted: list[str]) -> None:
+        for name in wanted:
             sensor: Sensor = registry.load("sensors", name)
             try:
                 found = within(_HANG_S, partial(sensor.sources, self.target))
                 if not found:
                     probe = within(_HANG_S, partial(sensor.probe, self.target.root))
                     self.missing[name] = probe.reason
-            except (OSError, TimeoutError) as error:
+            except Exception as error:  # noqa: BLE001 - one broken sensor must not stop the others
                 self.missing[name] = f"probing it failed: {error}"
                 self.messages.append({"event": "lost", "source": name, "reason": self.missing[name]})
                 continue
@@ -94,7 +100,7 @@ class Sampler:
                 try:
                     read = within(_HANG_S, partial(sensor.open, source, self.target))
                     within(_HANG_S, read)
-                except (OSError, TimeoutError) as error:
+                except Exception as error:  # noqa: BLE001 - likewise
                     reason = f"the first read failed: {error}"
                     self.messages.append({"event": "lost", "source": f"{name}:{source.key}", "reason": reason})
                     continue
@@ -116,30 +122,31 @@ class Sampler:
     def _tick(self, group: Group, generation: int) -> None:
         """Read every source of a group and append the tick; a source that fails is dropped from it."""
         last, entries, lost = self.last, [], []
+        changed: list[tuple[int, bytes]] = []
         stamp = self.since_ns = now_ns()
         for member in group.members:
             index, read = member
             self.reading = index
             try:
                 raw = read()
-            except ProcessLookupError:
-                entries.append(ENTRY.pack(index, LOST))
-                lost.append(member)  # the measured process has ended, and its parent knows that best
-                continue
-            except OSError as error:
+            except Exception as error:  # noqa: BLE001 - one broken sensor must not stop the others
                 entries.append(ENTRY.pack(index, LOST))
                 lost.append(member)
-                self._lose(index, f"vanished: {error.strerror or error}")
+                # That the measured process has ended, its parent knows best.
+                if not (isinstance(error, ProcessLookupError | FileNotFoundError) and index in self.of_process):
+                    self._lose(index, f"vanished: {getattr(error, 'strerror', None) or error}")
                 continue
             if raw != last[index]:
                 raw = raw[:_MAX_RAW]
-                last[index] = raw
+                changed.append((index, raw))
                 entries.append(ENTRY.pack(index, len(raw)) + raw)
-                if index == self.limit_source and int(raw.split()[1]) > (self.limit_pages or 0):
-                    self.messages.append({"event": "over_limit"})
+                if index == self.limit_source and int(raw) > (self.limit_pages or 0):
+                    say({"event": "over_limit"})
         self.reading = -1
         if generation != self.generation:
-            return  # the supervisor gave this thread up while it hung
+            return  # the supervisor gave this thread up while it hung, and nothing of this tick is kept
+        for index, raw in changed:
+            last[index] = raw
         self.buffer += TICK.pack(stamp, group.number, len(entries)) + b"".join(entries)
         for member in lost:
             group.members.remove(member)
@@ -162,7 +169,7 @@ class Sampler:
                 self._tick(every_tick, generation)
                 self.ticks += 1
                 for group in slower:
-                    if next_ns >= group.due_ns:
+                    if (next_ns >= group.due_ns or self.flush_wanted.is_set()) and generation == self.generation:
                         group.due_ns = next_ns + group.period_ns
                         self._tick(group, generation)
                 if next_ns >= flush_ns or self.flush_wanted.is_set():
@@ -201,7 +208,7 @@ class Sampler:
         return next(g.number for g in self.groups if any(member[0] == index for member in g.members))
 
     def _live(self) -> dict[str, float]:
-        """The newest power and temperature values, for a person who watches."""
+        """The newest powers and the highest temperature, for a person who watches."""
         values: dict[str, float] = {}
         for index, source in enumerate(self.sources):
             if self.last[index] and any(channel.name.startswith(_LIVE) for channel in source.channels):
@@ -210,12 +217,20 @@ class Sampler:
                 except ValueError:
                     continue  # counted as garbage when the run is analysed
                 values |= {c.name: v for c, v in zip(source.channels, parsed, strict=True) if c.name.startswith(_LIVE)}
-        return values
+        hottest = max((name for name in values if name.startswith("temperature.")), key=lambda n: values[n], default="")
+        powers = [name for name in values if name.startswith("power.")][:_SHOWN]
+        return {name: values[name] for name in (*powers, hottest) if name}
+
+    def _cost(self) -> dict[str, float]:
+        """What sampling has taken so far, commands that sensors run included."""
+        times = os.times()
+        used = times.user + times.system + times.children_user + times.children_system
+        return {"wall_s": (now_ns() - self.started_ns) * 1e-9, "cpu_s": used - self.started_cpu, "ticks": self.ticks}
 
     def run(self) -> None:
         parent = os.getppid()
         self._tick(self.groups[-1], 0)
-        started_ns, started_cpu = now_ns(), time.process_time()
+        self.started_ns, self.started_cpu = now_ns(), sum(os.times()[:4])
         thread = self._start_thread()
         say({"event": "ready", "sources": len(self.sources)})
         pending = b""
@@ -231,7 +246,7 @@ class Sampler:
                     self.flush_wanted.set()
                     self.flushed.wait(2 * _HANG_S)
                     self.flushed.clear()
-                    say({"event": "flushed"})
+                    say({"event": "flushed", **self._cost()})
             if os.getppid() != parent:
                 break  # the parent was killed: do not outlive it
             thread = self._replace_if_hung(thread)
@@ -241,17 +256,18 @@ class Sampler:
                 say({"event": "live", "values": live})
         self.stopping = True
         thread.join(2 * _HANG_S)
-        wall_s, cpu_s = (now_ns() - started_ns) * 1e-9, time.process_time() - started_cpu
+        cost = self._cost()
         self._finish()
-        say({"event": "stopped", "wall_s": wall_s, "cpu_s": cpu_s, "ticks": self.ticks})
+        say({"event": "stopped", **cost})
 
     def _finish(self) -> None:
         try:
             for group in self.groups:  # once more, so that the samples reach up to the end
-                within(_HANG_S, partial(self._tick, group, self.generation))
+                try:
+                    within(_HANG_S, partial(self._tick, group, self.generation))
+                except TimeoutError:
+                    self._lose(self.reading, f"hung: a read took more than {_HANG_S:g} s")
             self._flush()
-        except TimeoutError:
-            self._replace_if_hung(threading.current_thread())
         except OSError as error:
             if not self.failed:
                 self.messages.append({"event": "error", "reason": f"samples cannot be written: {error.strerror}"})
@@ -263,14 +279,23 @@ class Sampler:
 
 
 def say(message: dict[str, Any]) -> None:
-    try:
-        os.write(1, json.dumps(message).encode() + b"\n")
-    except BrokenPipeError:
-        os._exit(0)  # nobody listens any more
+    """One line to the parent. Where it does not read, as in a long window of measure(), live values are dropped."""
+    line = json.dumps(message).encode() + b"\n"
+    while True:
+        try:
+            os.write(1, line)
+            return
+        except BlockingIOError:
+            if message["event"] == "live":
+                return
+            select.select([], [1], [], _HANG_S)
+        except BrokenPipeError:
+            os._exit(0)  # nobody listens any more
 
 
 def main() -> None:
     config = json.loads(sys.argv[1])
+    os.set_blocking(1, False)
     if config["cores"]:
         os.sched_setaffinity(0, config["cores"])
     try:

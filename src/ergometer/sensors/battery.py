@@ -5,6 +5,7 @@ battery itself says, and the calibration travels with the samples.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ergometer.core.probe import Probe
@@ -15,17 +16,22 @@ _MAX_MILLIAMP = 20_000  # more than any phone draws in mA, less than any draws i
 _STATUS = {"Charging": 1.0, "Discharging": -1.0}
 
 
-def calibrate(current: float, status: str) -> dict[str, float | bool]:
-    """Amperes per reported unit, and +1 if the driver reports discharge as negative (-1 if as positive).
+def calibrate(readings: Sequence[tuple[float, str]]) -> dict[str, float | bool]:
+    """Amperes per reported unit and the driver's sign (+1: discharge is negative), from (current, status) pairs.
 
-    Sign and status agree on their meaning only while current flows in a known direction; otherwise the
-    kernel's convention (negative: discharging) is assumed and said to be assumed.
+    The largest current tells the unit. The sign shows only while current flows in a known direction; otherwise the
+    kernel's convention (negative: discharging) is assumed, and said to be assumed.
     """
-    ampere = 1e-3 if abs(current) < _MAX_MILLIAMP else 1e-6
-    direction = _STATUS.get(status, 0.0)
-    known = bool(direction) and current != 0
-    sign = direction * (1 if current > 0 else -1) if known else 1.0
-    return {"ampere": ampere, "sign": sign, "sign_known": known}
+    largest = max((abs(current) for current, _ in readings), default=0.0)
+    votes = sum(
+        _STATUS.get(status, 0.0) * (current > 0) - _STATUS.get(status, 0.0) * (current < 0)
+        for current, status in readings
+    )
+    return {
+        "ampere": 1e-3 if largest < _MAX_MILLIAMP else 1e-6,
+        "sign": 1.0 if votes >= 0 else -1.0,
+        "sign_known": votes != 0,
+    }
 
 
 def volts(value: float) -> float:
@@ -57,36 +63,72 @@ class Battery(Sensor):
         found = ", ".join(folder.name for folder in batteries + supplies)
         return Probe(True, f"{found}; refreshed every 0.25 to 1 s by most fuel gauges")
 
+    def _covers_all(self, root: Path, batteries: list[Path]) -> bool:
+        """Whether battery and readable supplies are all that feeds the device."""
+        for folder in (root / _FOLDER).glob("*"):
+            feeds = read_number(folder / "online") == 1 and read_text(folder / "type") != "Battery"
+            if feeds and read_number(folder / "current_now") is None:
+                return False
+        return bool(batteries)
+
     def sources(self, target: Target) -> list[Source]:
         batteries, supplies = self._supplies(target.root)
         if not batteries and not supplies:
             return []
-        names, files, facts = [], [], {}
+        names, files = [], []
         for folder in batteries + supplies:
-            status = read_text(folder / "status") or ""
-            facts[folder.name] = {
-                **calibrate(read_number(folder / "current_now") or 0.0, status),
-                "battery": folder in batteries,
-            }
             names.append(folder.name)
             files += [f"{_FOLDER}/{folder.name}/{name}" for name in ("current_now", "voltage_now")]
-        # Without a battery reading, a charging or helping battery would go unnoticed: then it is a part.
-        total = Channel(name="power.device", unit="W", scope="system" if batteries else "part")
-        channels = (total, *(Channel(name=f"power.{name}", unit="W") for name in names))
-        return [
-            Source(sensor=self.name, key="supplies", channels=channels, files=tuple(files), period_s=0.05, facts=facts)
-        ]
+            files.append(f"{_FOLDER}/{folder.name}/{'status' if (folder / 'status').exists() else 'type'}")
+        # On a supply that does not tell its current, the battery alone says nothing of what the device takes.
+        scope = "system" if self._covers_all(target.root, batteries) else "part"
+        channels = (
+            Channel(name="power.device", unit="W", scope=scope),
+            *(Channel(name=f"power.{name}", unit="W") for name in names),
+        )
+        source = Source(
+            sensor=self.name,
+            key="supplies",
+            channels=channels,
+            files=tuple(files),
+            period_s=0.05,
+            facts={"names": names, "batteries": [folder.name for folder in batteries]},
+        )
+        return [self.calibrate(source, [self.open(source, target)()])]
+
+    def calibrate(self, source: Source, readings: Sequence[bytes]) -> Source:
+        pairs: dict[str, list[tuple[float, str]]] = {name: [] for name in source.facts["names"]}
+        for raw in readings:
+            try:
+                for name, current, _, status in _fields(source, raw):
+                    pairs[name].append((current, status))
+            except ValueError:
+                continue  # counted as garbage when it is parsed
+        found = {name: calibrate(seen) for name, seen in pairs.items()}
+        assumed = any(not found[name]["sign_known"] for name in source.facts["batteries"])
+        total = replace(source.channels[0], modelled=assumed)
+        return replace(source, channels=(total, *source.channels[1:]), facts={**source.facts, "calibration": found})
 
     def parse(self, source: Source, raw: bytes) -> Sequence[float]:
-        values = [float(line) for line in raw.strip().split(b"\n")]
-        if len(values) != 2 * len(source.facts):
-            raise ValueError(f"{len(values)} values for {len(source.facts)} supplies")
         powers = []
-        for index, facts in enumerate(source.facts.values()):
-            watts = values[2 * index] * facts["ampere"] * volts(values[2 * index + 1])
+        for name, current, voltage, _ in _fields(source, raw):
+            calibration = source.facts["calibration"][name]
+            watts = current * calibration["ampere"] * volts(voltage)
             # Out of a battery counts as positive; a supply only ever gives.
-            powers.append(-watts * facts["sign"] if facts["battery"] else abs(watts))
+            powers.append(-watts * calibration["sign"] if name in source.facts["batteries"] else abs(watts))
         return [sum(powers), *powers]
+
+
+def _fields(source: Source, raw: bytes) -> list[tuple[str, float, float, str]]:
+    """(name, current, voltage, status) of every battery and supply; ValueError if the bytes are something else."""
+    lines = raw.split(b"\n")
+    names = source.facts["names"]
+    if len(lines) < 3 * len(names):
+        raise ValueError(f"{len(lines)} lines for {len(names)} supplies")
+    return [
+        (name, float(lines[3 * at]), float(lines[3 * at + 1]), lines[3 * at + 2].decode(errors="replace"))
+        for at, name in enumerate(names)
+    ]
 
 
 SENSOR = Battery()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ergometer.core.probe import Probe
-from ergometer.core.process import ProcessFiles
+from ergometer.core.process import Processes, Resident
 from ergometer.core.sensor import Channel, Read, Sensor, Source, Target, read_text
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -52,14 +52,16 @@ class Memory(Sensor):
         if source.key != "statm":
             return super().open(source, target)
         assert target.pid is not None
-        return ProcessFiles(target.root, target.pid, "statm", tree=target.tree, per_thread=False, keep_last=False).read
+        return Resident(target.root, Processes(target.root, target.pid, tree=target.tree, exclude=target.exclude)).read
 
     def parse(self, source: Source, raw: bytes) -> Sequence[float]:
         if source.key == "statm":
-            return [sum(int(line.split()[1]) for line in raw.splitlines()) * _PAGE]
+            return [int(raw) * _PAGE]
         match = re.search(rb"^" + source.key.encode() + rb":\s+(\d+) kB", raw, re.MULTILINE)
+        if not match and b"State:" in raw:
+            return [float("nan")]  # the process has ended and waits for its parent
         if not match:
-            raise ValueError(f"no {source.key}")  # the process has just ended
+            raise ValueError(f"no {source.key}")
         return [int(match[1]) * 1024.0]
 
 

@@ -30,7 +30,7 @@ class Store:
     """All Records of one home directory. Safe for several processes at once."""
 
     def __init__(self, base: Path | None = None):
-        self.base = base or places.home()
+        self.base = (base or places.home()).absolute()
         self.path = self.base / "ergometer.db"
         try:
             self.base.mkdir(parents=True, exist_ok=True)
@@ -66,6 +66,9 @@ class Store:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
         self._engine.dispose()
 
     def put(self, record: Record) -> None:
@@ -120,7 +123,7 @@ class Store:
         """Records, oldest first; the newest `limit` of them if a limit is given."""
         rows = self._run(
             lambda connection: connection.execute(
-                text("SELECT record FROM runs ORDER BY started_at DESC, id DESC LIMIT :limit"),
+                text("SELECT record FROM runs ORDER BY started_at DESC, rowid DESC LIMIT :limit"),
                 {"limit": -1 if limit is None else limit},
             ).all()
         )
@@ -131,7 +134,8 @@ class Store:
         rows = self._run(
             lambda connection: connection.execute(
                 text(
-                    "SELECT record FROM runs WHERE :run = 'last' OR substr(id, 1, length(:run)) = :run ORDER BY id DESC"
+                    "SELECT record FROM runs WHERE :run = 'last' OR substr(id, 1, length(:run)) = :run "
+                    "ORDER BY started_at DESC, rowid DESC"
                 ),
                 {"run": run},
             ).all()
@@ -144,6 +148,8 @@ class Store:
 
     def _record(self, row: Row[Any]) -> Record:
         record = Record.from_json(json.loads(row.record))
+        # Wherever the home is now: it may have been moved, or named differently, since the run.
+        record = replace(record, directory=str(self.base / "runs" / record.id))
         if record.status == "running" and not places.is_held(Path(record.directory) / LOCK):
             record = replace(
                 record, status="interrupted", reason="the process that ran it was killed before it could finish"

@@ -1,5 +1,6 @@
 """Where Ergometer keeps what it has measured, and how a run directory is written."""
 
+import errno
 import fcntl
 import json
 import os
@@ -21,10 +22,9 @@ def home() -> Path:
 
 
 def cannot_write(path: Path, error: OSError) -> StoreError:
-    return StoreError(
-        f"cannot write to {path} ({(error.strerror or str(error)).lower()}): free some space there, or set ERGO_HOME "
-        "to a directory that can be written."
-    )
+    remedy = "free some space there, or " if error.errno == errno.ENOSPC else ""
+    why = (error.strerror or str(error)).lower()
+    return StoreError(f"cannot write to {path} ({why}): {remedy}set ERGO_HOME to a directory that can be written.")
 
 
 def make_run_directory(base: Path, run_id: str) -> Path:

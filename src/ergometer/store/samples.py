@@ -3,7 +3,7 @@
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,11 +24,12 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """notes: what sensors did wrong. missing: sensor -> why it gave nothing."""
+    """notes: what sensors did wrong. missing: sensor -> why it gave nothing. facts: calibrations and the like."""
 
     timelines: tuple[Timeline, ...]
     notes: tuple[str, ...] = ()
     missing: dict[str, str] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
 
     def find(self, name: str) -> tuple[Timeline, int] | None:
         """The timeline that has the channel, and the channel's column there."""
@@ -47,7 +48,7 @@ class Samples:
             arrays[f"t{number}"] = np.diff(timeline.t_ns, prepend=0)
             arrays[f"v{number}"] = timeline.values.T.astype(np.float64)
         channels = [[asdict(channel) for channel in timeline.channels] for timeline in self.timelines]
-        about = json.dumps({"channels": channels, "notes": self.notes, "missing": self.missing})
+        about = json.dumps({"channels": channels, "notes": self.notes, "missing": self.missing, "facts": self.facts})
         save_arrays(path, {**arrays, "about": np.array(about)})
 
     @classmethod
@@ -63,6 +64,6 @@ class Samples:
                 if values.shape != (len(t_ns), len(group)):
                     raise ValueError("columns differ in length")
                 timelines.append(Timeline(t_ns, group, values))
-            return cls(tuple(timelines), tuple(about["notes"]), about["missing"])
+            return cls(tuple(timelines), tuple(about["notes"]), about["missing"], about["facts"])
         except (ValueError, KeyError, TypeError) as error:
             raise StoreError(f"{path} is damaged ({error}): its run's samples cannot be shown.") from error

@@ -101,4 +101,5 @@ def load_arrays(path: Path, fields: Iterable[str]) -> dict[str, NDArray[Any]]:
     except FileNotFoundError:
         raise StoreError(f"{path} is missing: this run's details were deleted or never written.") from None
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise StoreError(f"{path} is damaged ({error}): its run's details cannot be shown.") from error
+        why = "not columns of numbers" if "pickle" in str(error) else str(error)
+        raise StoreError(f"{path} is damaged ({why}): its run's details cannot be shown.") from error

@@ -89,7 +89,10 @@ class Torch:
         if not self.training:
             with torch.inference_mode():
                 return self.module(self.inputs)  # type: ignore[no-any-return]
-        return self.loss(self.module(self.inputs), self.labels)  # type: ignore[no-any-return]
+        scores = self.module(self.inputs)
+        if not isinstance(scores, torch.Tensor):
+            raise UsageError(f"the module returned {type(scores).__name__}: return one tensor, a score per class.")
+        return self.loss(scores, self.labels)  # type: ignore[no-any-return]
 
     def update(self) -> None:
         assert self.optimizer is not None

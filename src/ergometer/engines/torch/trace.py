@@ -268,12 +268,7 @@ def trace_memory(engine: "Torch") -> tuple[MemoryParts, list[Span]]:
         ((e.start_ns(), e.nbytes()) for e in events if e.name() == "[memory]"), key=lambda item: item[0]
     )
     state = engine.state_bytes()
-    live = highest = 0
-    for _, size in allocations:
-        live += size
-        highest = max(highest, live)
-    # Between steps the gradients are freed, so the rise includes them; they are counted on their own.
-    parts = MemoryParts(**state, activations=max(0, highest - state["gradients"]))
+    parts = MemoryParts(**state, activations=_activations(engine, allocations, done[0].marks[1] - offset))
 
     ops = _outermost([e for e in events if e.name() != "[memory]"])
     owners = _set_phases(ops, done, engine.phases, offset)
@@ -302,13 +297,28 @@ def trace_memory(engine: "Torch") -> tuple[MemoryParts, list[Span]]:
     return parts, spans
 
 
+def _activations(engine: "Torch", allocations: list[tuple[int, int]], forward_end: int) -> int:
+    """Bytes that the forward pass leaves for the backward pass; in inference, the most it held at once."""
+    live = highest = 0
+    for stamp, size in allocations:
+        if stamp > forward_end:
+            break
+        live += size
+        highest = max(highest, live)
+    return max(0, live if engine.training else highest)
+
+
 def _cuda_memory(engine: "Torch") -> MemoryParts:
     engine.sync()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
-    engine.step()
-    rise = torch.cuda.max_memory_allocated() - before
-    state = engine.state_bytes()
+    result = engine.forward()
+    engine.sync()
+    held = torch.cuda.memory_allocated() if engine.training else torch.cuda.max_memory_allocated()
+    if engine.training:
+        result.backward()  # type: ignore[no-untyped-call]
+        engine.update()
+        engine.sync()
     return MemoryParts(
-        **state, activations=max(0, rise - state["gradients"]), device_peak=torch.cuda.max_memory_reserved()
+        **engine.state_bytes(), activations=max(0, held - before), device_peak=torch.cuda.max_memory_reserved()
     )
