@@ -53,7 +53,7 @@ class Fitted:
         keep = [
             at
             for at, column in enumerate(self.columns)
-            if column not in self.drop or any(row[at] != "-" for row in self.rows)
+            if column not in self.drop or any(row[at] not in ("", "-") for row in self.rows)
         ]
         for column in self.drop:
             at = self.columns.index(column)
