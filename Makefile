@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: setup run test test-slow check base bench picture clean
+.PHONY: setup run test check base bench picture clean
 
 setup: $(STAMP)
 
@@ -20,9 +20,6 @@ run: setup
 
 test: setup
 	$(BIN)/pytest
-
-test-slow: setup
-	$(BIN)/pytest -m slow
 
 check: setup
 	$(BIN)/ruff check src tests benchmarks docs

@@ -19,12 +19,12 @@ _STOLEN = 0.03
 _DISAGREE = 0.10
 _SLOWED = 0.90
 
-# What a Record is expected to have, and the sensors that could have told.
+# What a Record is expected to have: the channels it is made of, and the sensors that could have given them.
 _EXPECTED = {
-    "temperature": ("thermal",),
-    "frequency": ("frequency",),
-    "cpu_utilisation": ("cores",),
-    "gpu_utilisation": ("nvml", "jetson_gpu", "adreno", "mali"),
+    "temperature": ("temperature.", ("thermal",)),
+    "frequency": ("frequency.", ("frequency",)),
+    "cpu_utilisation": ("cpu.", ("cores",)),
+    "gpu_utilisation": ("gpu_utilisation.", ("nvml", "jetson_gpu", "adreno", "mali")),
 }
 
 
@@ -55,13 +55,13 @@ class Findings:
 
     def unmeasured(self, samples: Samples) -> None:
         """Say of each kind of metric that is wholly absent why no sensor gave it."""
-        for prefix, sensors in _EXPECTED.items():
-            if not any(name.split(".")[0] == prefix for name in (*self.metrics, *self.absent)):
-                reasons = [f"{name}: {samples.missing[name]}" for name in sensors if name in samples.missing]
-                asked = any(channel.name.split(".")[0] in (prefix, "cpu") for channel in samples.channels())
-                self.absent[prefix] = "; ".join(reasons) or (
-                    "too short a time for its sensor" if asked else "its sensor was not asked"
-                )
+        for metric, (prefix, sensors) in _EXPECTED.items():
+            if any(name.split(".")[0] == metric for name in (*self.metrics, *self.absent)):
+                continue
+            reasons = [f"{name}: {samples.missing[name]}" for name in sensors if name in samples.missing]
+            read = any(channel.name.startswith(prefix) for channel in samples.channels())
+            otherwise = "too short a time for its sensor" if read else "its sensor was not asked"
+            self.absent[metric] = "; ".join(reasons) or otherwise
 
 
 def timed(times_s: Sequence[float]) -> Metric:
@@ -262,28 +262,31 @@ def window_metrics(samples: Samples, start_ns: int, end_ns: int, cores: int) -> 
 def end_metrics(samples: Samples) -> Findings:
     """What is read only when sampling starts and stops: fair share of memory, the GPU's own energy counter."""
     findings = Findings()
-    for name, unit in (("process.pss", "B"), ("total_energy.", "J")):
-        for timeline in samples.timelines:
-            for column, channel in enumerate(timeline.channels):
-                values = timeline.values[:, column]
-                if not channel.name.startswith(name) or len(values) < 2 or not np.isfinite(values[[0, -1]]).all():
-                    continue
-                if channel.kind == "gauge":
-                    note = "when the run ended: shared pages counted by their share"
-                    findings.metrics["pss_memory"] = Metric(
-                        value=float(values[-1]), unit=unit, source="counter", note=note
-                    )
-                    continue
-                counted = float(values[-1] - values[0])
-                note = "whole run, with loading and tracing"
-                findings.metrics[channel.name] = Metric(value=counted, unit=unit, source="counter", note=note)
-                found = samples.find(channel.name.replace("total_energy.", "power."))
-                if found is not None and counted > 0:
-                    integrated = float(totals(found[0]).total[-1, found[1]])
-                    if abs(integrated / counted - 1) > _DISAGREE:
-                        sums = f"the GPU counted {counted:.1f} J, its sampled power adds up to {integrated:.1f} J"
-                        findings.warnings.append(f"{channel.name}: {sums}")
+    for timeline in samples.timelines:
+        for channel, values in zip(timeline.channels, timeline.values.T, strict=True):
+            if len(values) < 2 or not np.isfinite(values[[0, -1]]).all():
+                continue
+            if channel.name == "process.pss":
+                note = "when the run ended: shared pages counted by their share"
+                metric = Metric(value=float(values[-1]), unit="B", source="counter", note=note)
+                findings.metrics["pss_memory"] = metric
+            elif channel.name.startswith("total_energy."):
+                _check_energy(findings, samples, channel.name, float(values[-1] - values[0]))
     return findings
+
+
+def _check_energy(findings: Findings, samples: Samples, name: str, counted_j: float) -> None:
+    """Keep a GPU's own count of the whole run, and warn where its sampled power does not add up to it."""
+    note = "whole run, with loading and tracing"
+    findings.metrics[name] = Metric(value=counted_j, unit="J", source="counter", note=note)
+    found = samples.find(name.replace("total_energy.", "power."))
+    if found is None or counted_j <= 0:
+        return
+    integrated_j = float(totals(found[0]).total[-1, found[1]])
+    if abs(integrated_j / counted_j - 1) > _DISAGREE:
+        findings.warnings.append(
+            f"{name}: the GPU counted {counted_j:.1f} J, its sampled power adds up to {integrated_j:.1f} J"
+        )
 
 
 def observer_metrics(samples: Samples, summary: dict[str, Any] | None, period_s: float) -> dict[str, Metric]:

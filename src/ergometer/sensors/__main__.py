@@ -14,6 +14,7 @@ that has no entry read the same bytes as before. Length LOST means that the sour
 import gc
 import json
 import os
+import resource
 import select
 import sys
 import threading
@@ -161,21 +162,23 @@ class Sampler:
             view = view[os.write(self.file, view) :]
 
     def loop(self, generation: int) -> None:
-        every_tick, *slower = self.groups[:-1]
+        groups = self.groups[:-1]
         next_ns = now_ns()
         flush_ns = next_ns + _FLUSH_NS
         try:
             while not self.stopping and generation == self.generation:
-                self._tick(every_tick, generation)
-                self.ticks += 1
-                for group in slower:
-                    if (next_ns >= group.due_ns or self.flush_wanted.is_set()) and generation == self.generation:
+                flush = self.flush_wanted.is_set()
+                for group in groups:
+                    if next_ns >= group.due_ns or flush:
                         group.due_ns = next_ns + group.period_ns
                         self._tick(group, generation)
-                if next_ns >= flush_ns or self.flush_wanted.is_set():
+                    if generation != self.generation:
+                        return  # a read hung, and another thread has taken over
+                self.ticks += 1
+                if next_ns >= flush_ns or flush:
                     self._flush()
                     flush_ns = next_ns + _FLUSH_NS
-                    if self.flush_wanted.is_set():
+                    if flush:
                         self.flush_wanted.clear()
                         self.flushed.set()
                 next_ns += self.period_ns
@@ -223,14 +226,13 @@ class Sampler:
 
     def _cost(self) -> dict[str, float]:
         """What sampling has taken so far, commands that sensors run included."""
-        times = os.times()
-        used = times.user + times.system + times.children_user + times.children_system
-        return {"wall_s": (now_ns() - self.started_ns) * 1e-9, "cpu_s": used - self.started_cpu, "ticks": self.ticks}
+        wall_s, cpu_s = (now_ns() - self.started_ns) * 1e-9, cpu_time_s() - self.started_cpu
+        return {"wall_s": wall_s, "cpu_s": cpu_s, "ticks": self.ticks}
 
     def run(self) -> None:
         parent = os.getppid()
         self._tick(self.groups[-1], 0)
-        self.started_ns, self.started_cpu = now_ns(), sum(os.times()[:4])
+        self.started_ns, self.started_cpu = now_ns(), cpu_time_s()
         thread = self._start_thread()
         say({"event": "ready", "sources": len(self.sources)})
         pending = b""
@@ -276,6 +278,12 @@ class Sampler:
     def _say_messages(self) -> None:
         while self.messages:
             say(self.messages.pop(0))
+
+
+def cpu_time_s() -> float:
+    """CPU time of this process and of the commands that it has run."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
 
 
 def say(message: dict[str, Any]) -> None:
