@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from ergometer.core.process import cpu_clock_ns
+
 _TRAMPOLINE = Path(__file__).with_name("trampoline.py")
 
 
@@ -49,12 +51,13 @@ class Held:
         os.close(read_end)
         self.pid = self.process.pid
         self.peak_bytes: int | None = None
-        self.cpu_s = 0.0
+        self.cpu_s = self._waiting_s = 0.0
 
     def go(self) -> None:
         try:
+            self._waiting_s = cpu_clock_ns(self.pid) * 1e-9  # what standing ready has cost is not the command's
             os.write(self._go, b"g")
-        except BrokenPipeError:
+        except OSError:
             pass  # it died while it waited; wait() tells how
         os.close(self._go)
         self._go = -1
@@ -78,7 +81,7 @@ class Held:
             own_kib = resident_peak_kib()
             _, status, usage = os.wait4(self.pid, 0)
             self.process.returncode = os.waitstatus_to_exitcode(status)
-            self.cpu_s = usage.ru_utime + usage.ru_stime
+            self.cpu_s = max(0.0, usage.ru_utime + usage.ru_stime - self._waiting_s)
             # The kernel counts the moment before exec, when the child still shared our memory. Only a
             # figure above our own peak is certainly the child's.
             if usage.ru_maxrss > own_kib:
