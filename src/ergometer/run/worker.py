@@ -34,7 +34,7 @@ from ergometer.store.spans import SpanTable
 
 DEFAULT_TIME_S = 15.0
 _FEWEST_STEPS = 20
-_SHORTEST_S = 1.0  # so that sensors of 100 ms resolve the whole
+_SHORTEST_S = 1.5  # so that a power sensor of 100 ms resolves the whole
 _MOST_WARMUP = 200
 _TELL_NS = 250_000_000
 
