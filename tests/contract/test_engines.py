@@ -100,6 +100,24 @@ def test_an_op_is_attributed_to_the_layer_that_issued_it(training: Engine) -> No
     assert {("ConvolutionBackward0", "0"), ("NativeBatchNormBackward0", "1"), ("AddmmBackward0", "5")} <= backward
 
 
+def test_a_layer_that_records_no_graph_node_gets_no_backward_op() -> None:
+    """An op without a node carries the number of the next node; that node still belongs to its own layer."""
+
+    class Detour(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            torch.ones(3).mean()
+            return x
+
+    def build(classes: int) -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.Linear(12, 8), Detour(), nn.ReLU(), Detour(), nn.Linear(8, classes))
+
+    model = Model(name="d", title="d", task="t", input=(3, 2, 2), classes=4, build=build)
+    ops = [span for span in load("torch", "cpu", "train", model).ops(2) if span.kind == "op"]
+    backward = {(span.layer, span.name) for span in ops if span.phase == "backward"}
+    assert {("5", "AddmmBackward0"), ("3", "ReluBackward0"), ("1", "AddmmBackward0")} <= backward
+    assert not any(layer in ("2", "4") for layer, _ in backward)
+
+
 def test_a_network_that_changes_its_course_is_still_attributed() -> None:
     class Fickle(nn.Module):
         def __init__(self) -> None:

@@ -97,6 +97,10 @@ def step_metrics(spec: Spec, spans: SpanTable, samples: Samples, facts: dict[str
         if len(chosen):
             findings.metrics[f"{phase}_time"] = timed(list(chosen.duration_s))
     _achieved(findings)
+    for stage, metric in (("load", "load_time"), ("first step", "first_step_time")):
+        spent = spans.select(kind="stage", name=stage)
+        if len(spent):
+            findings.metrics[metric] = Metric(value=float(spent.duration_s[0]), unit="s")
 
     readings = read_windows(samples, steps.start_ns, steps.end_ns)
     findings.levels(readings)

@@ -116,21 +116,23 @@ def _outermost(events: list[Any]) -> list[_Op]:
             continue
         name = event.name().removeprefix(_NODE).removeprefix("torch::autograd::").removeprefix("aten::")
         top = _Op(name, start, start - negative, event.sequence_nr(), {event.correlation_id()})
-        # A composite op (linear) records several graph nodes; its children below carry their numbers.
         current[thread] = top
         ops.append(top)
     return ops
 
 
 def _sequences(events: list[Any], ops: list[_Op]) -> dict[int, int]:
-    """Sequence number of a graph node -> index of the forward op that recorded it."""
+    """Sequence number of a graph node -> index of the forward op that recorded it.
+
+    An op that records no node carries the number of the next that does, so the last one with a number made it.
+    """
     starts = [op.start for op in ops]
     found: dict[int, int] = {}
     for event in events:
         if event.sequence_nr() >= 0 and event.fwd_thread_id() == 0:
             at = bisect_right(starts, event.start_ns()) - 1
             if at >= 0 and event.start_ns() < ops[at].end and ops[at].phase == "forward":
-                found.setdefault(event.sequence_nr(), at)
+                found[event.sequence_nr()] = max(at, found.get(event.sequence_nr(), -1))
     return found
 
 
