@@ -9,6 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+# On a loaded machine the first example of a test may take longer than hypothesis allows by default.
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
 
 ERGO = [sys.executable, "-m", "ergometer"]
 

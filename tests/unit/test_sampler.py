@@ -108,7 +108,7 @@ def test_the_sampler_keeps_its_beat_and_knows_its_cost(tmp_path: Path, monkeypat
     sampling.stop()
     sampling.stop()
     samples = read_raw(tmp_path / "raw")
-    assert 80 < len(samples.timelines[0].t_ns) < 130
+    assert 60 < len(samples.timelines[0].t_ns) < 140
     assert sampling.summary is not None and 0 < sampling.summary["cpu_s"] < sampling.summary["wall_s"]
     assert column(samples, "power.VDD_IN").mean() == pytest.approx(4.321)
     assert sampling.live["power.VDD_IN"] == pytest.approx(4.321)
@@ -118,7 +118,7 @@ def test_one_millisecond(tmp_path: Path) -> None:
     sampling = Sampling(tmp_path / "raw", period_s=0.001, pid=os.getpid(), sensors=["process"])
     time.sleep(0.7)
     sampling.stop()
-    assert len(read_raw(tmp_path / "raw").timelines[0].t_ns) > 350
+    assert len(read_raw(tmp_path / "raw").timelines[0].t_ns) > 200
 
 
 def test_values_that_change_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

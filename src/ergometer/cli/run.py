@@ -58,7 +58,7 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.json != "-":
         out = terminal.console()
         out.print(terminal.results(records))
-        for remark in terminal.remarks(records):
+        for remark in terminal.remarks(records, brief=True):
             out.print(f"• {terminal.escape(remark)}")
         traced = [record for record in records if record.status == "ok" and record.spec.trace_steps]
         if traced:

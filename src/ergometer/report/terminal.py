@@ -165,15 +165,19 @@ def results(records: Sequence[Record]) -> Fitted:
     return Fitted("", columns, rows, left=("model", "mode", "status"), drop=drop)
 
 
-def remarks(records: Sequence[Record]) -> list[str]:
-    """Reasons, warnings and what is absent, each said once with the runs it holds for."""
+def remarks(records: Sequence[Record], *, brief: bool = False) -> list[str]:
+    """Reasons, warnings and what is absent, each said once with the runs it holds for.
+
+    brief: of what is absent, only energy with its reason; the rest by name.
+    """
     said: dict[str, list[str]] = {}
     for record in records:
         name = f"{record.spec.model} {record.spec.mode} batch {record.spec.batch}"
         texts = [f"{record.status}: {record.reason}"] if record.reason else []
         reasons: dict[str, list[str]] = {}
         for metric, why in record.absent.items():
-            reasons.setdefault(why, []).append(metric)
+            shown_why = "`ergo doctor` says why" if brief and not metric.startswith("energy") else why
+            reasons.setdefault(shown_why, []).append(metric)
         texts += list(record.warnings) + [f"absent: {', '.join(names)}: {why}" for why, names in reasons.items()]
         for text in texts:
             said.setdefault(text, []).append(name)
