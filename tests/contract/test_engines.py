@@ -229,6 +229,5 @@ def test_running_out_of_memory_is_recognised() -> None:
 
 
 def test_threads_are_set() -> None:
-    load("torch", "cpu", "train")
-    assert torch.get_num_threads() == 1
+    assert load("torch", "cpu", "train").threads() == 1
     torch.set_num_threads(len(os.sched_getaffinity(0)))

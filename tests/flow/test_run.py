@@ -122,7 +122,7 @@ def test_pinned_to_a_core(ergo: Ergo) -> None:
     done = ergo("run", "lenet", "--cores", "0", "--steps", "200", "--json", "-")
     (record,) = json.loads(done.stdout)
     assert record["status"] == "ok"
-    assert record["spec"]["cores"] == [0]
+    assert record["spec"]["cores"] == [0] and record["host"]["engine_threads"] == 1
     assert record["metrics"]["step_time"]["n"] == 200
     busy = record["metrics"]["cpu_time_per_step"]["value"] / record["metrics"]["step_time"]["value"]
     assert busy < 1.1, "one core gives at most one second of CPU time per second"

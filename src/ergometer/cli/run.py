@@ -24,7 +24,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--batch", default="1", metavar="N,...", help="samples per step (default 1)")
     add("--engine", default="torch", metavar="NAME,...", help="from `ergo list engines` (default torch)")
     add("--device", default="cpu", metavar="NAME,...", help="cpu or cuda (default cpu)")
-    add("--threads", metavar="N,...", help="threads of the engine (default: one per core)")
+    add("--threads", metavar="N,...", help="threads of the engine (default: its own choice, or one per pinned core)")
     add("--cores", action="append", metavar="LIST", help="pin to cores: 0,2 or 0-3, big or little; repeat for a sweep")
     add("--input", metavar="CxHxW", help="input shape (default: the model's own)")
     add("--classes", type=int, metavar="N", help="number of classes (default: the model's own)")

@@ -69,6 +69,9 @@ class Engine(Protocol):
 
     def versions(self) -> dict[str, str]: ...
 
+    def threads(self) -> int:
+        """How many threads the engine uses on the CPU."""
+
     def load(self, spec: Spec, model: Model, batch: Sequence[Any]) -> None:
         """Build the model and move one batch (inputs, labels as numpy arrays) to the device."""
 

@@ -208,6 +208,8 @@ class _Run:
             del findings.metrics["peak_memory"]
         observe(findings, samples, self.sampling, self.spec.period_s)
         host = self.record.host | {"versions": self.record.host["versions"] | facts.get("versions", {})}
+        if "threads" in facts:
+            host["engine_threads"] = facts["threads"]
         if self.group is not None:
             self.group.remove()
         record = Record(
@@ -286,8 +288,10 @@ class _Run:
 
 
 def _environment(spec: Spec) -> dict[str, str]:
-    threads = spec.threads or len(spec.cores or os.sched_getaffinity(0))
-    return {name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+    """What must be known before a framework loads; nothing where its own default is wanted."""
+    threads = spec.threads or len(spec.cores or ())
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+    return {name: str(threads) for name in names} if threads else {}
 
 
 def _kernel_kills() -> int:

@@ -93,7 +93,7 @@ class Worker:
         )
         try:
             engine.load(spec, model, batch)
-            self.facts["phases"] = engine.phases
+            self.facts["threads"] = engine.threads()
             self.stage("first step")
             engine.step()
             if spec.mode == "train":

@@ -39,6 +39,11 @@ def volts(value: float) -> float:
     return value * 1e-6 if value > 1e5 else value * 1e-3 if value > 100 else value
 
 
+def _current_file(folder: Path) -> str | None:
+    """The file that tells the current now; some USB drivers name it by the direction."""
+    return next((name for name in ("current_now", "input_current_now") if read_number(folder / name) is not None), None)
+
+
 class Battery(Sensor):
     name = "battery"
     title = "battery and USB supply, added together (power_supply)"
@@ -48,7 +53,7 @@ class Battery(Sensor):
         """(batteries, supplies) whose current and voltage can be read."""
         batteries, supplies = [], []
         for folder in sorted((root / _FOLDER).glob("*")):
-            readable = all(read_number(folder / name) is not None for name in ("current_now", "voltage_now"))
+            readable = _current_file(folder) is not None and read_number(folder / "voltage_now") is not None
             kind = read_text(folder / "type") or ""
             if readable and kind == "Battery" and read_text(folder / "scope") != "Device":
                 batteries.append(folder)
@@ -67,7 +72,7 @@ class Battery(Sensor):
         """Whether battery and readable supplies are all that feeds the device."""
         for folder in (root / _FOLDER).glob("*"):
             feeds = read_number(folder / "online") == 1 and read_text(folder / "type") != "Battery"
-            if feeds and read_number(folder / "current_now") is None:
+            if feeds and _current_file(folder) is None:
                 return False
         return bool(batteries)
 
@@ -78,8 +83,8 @@ class Battery(Sensor):
         names, files = [], []
         for folder in batteries + supplies:
             names.append(folder.name)
-            files += [f"{_FOLDER}/{folder.name}/{name}" for name in ("current_now", "voltage_now")]
-            files.append(f"{_FOLDER}/{folder.name}/{'status' if (folder / 'status').exists() else 'type'}")
+            status = "status" if (folder / "status").exists() else "type"
+            files += [f"{_FOLDER}/{folder.name}/{name}" for name in (_current_file(folder), "voltage_now", status)]
         # On a supply that does not tell its current, the battery alone says nothing of what the device takes.
         scope = "system" if self._covers_all(target.root, batteries) else "part"
         channels = (

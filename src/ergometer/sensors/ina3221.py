@@ -7,6 +7,7 @@ from ergometer.core.probe import Probe
 from ergometer.core.sensor import Channel, Sensor, Source, Target, read_number, read_text
 
 _TOTALS = ("VDD_IN", "POM_5V_IN", "VIN")
+_CHIPS = ("sys/class/hwmon/hwmon*", "sys/bus/i2c/devices/*/hwmon/hwmon*")  # the same chip by two names
 
 
 class Ina3221(Sensor):
@@ -17,7 +18,8 @@ class Ina3221(Sensor):
     def _rails(self, root: Path) -> dict[str, tuple[str, ...]]:
         """Rail name -> its files: (mV, mA) in the hwmon layout, (mW,) in the iio layout."""
         rails: dict[str, tuple[str, ...]] = {}
-        for chip in sorted((root / "sys/bus/i2c/devices").glob("*/hwmon/hwmon*")):
+        chips = [path for pattern in _CHIPS for path in sorted(root.glob(pattern))]
+        for chip in chips:
             if read_text(chip / "name") != "ina3221":
                 continue
             for label_file in sorted(chip.glob("in*_label")):

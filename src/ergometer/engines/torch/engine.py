@@ -59,6 +59,11 @@ class Torch:
             found["cuda"] = str(torch.version.cuda)
         return found
 
+    def threads(self) -> int:
+        import torch
+
+        return torch.get_num_threads()
+
     def load(self, spec: Spec, model: Model, batch: Sequence[Any]) -> None:
         import torch
 
