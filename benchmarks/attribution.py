@@ -8,9 +8,12 @@ import time
 import duckdb
 import numpy as np
 
+from ergometer.analyze.attribute import attribute
 from ergometer.analyze.join import totals, windows
 from ergometer.core.sensor import Channel
-from ergometer.store.samples import Timeline
+from ergometer.core.span import Span
+from ergometer.store.samples import Samples, Timeline
+from ergometer.store.spans import SpanTable
 
 HOUR = 360_000
 CHANNELS = 20
@@ -82,10 +85,51 @@ def best(call, repeats: int) -> float:  # type: ignore[no-untyped-def]
     return min(times)
 
 
+def whole_table(spans: int) -> float:
+    """Seconds to attribute an hour to that many op spans, by layer and op."""
+    timeline, starts, ends = make(HOUR * spans // SPANS, spans)
+    channels = (
+        Channel(name="power.x", unit="W", scope="system"),
+        Channel(name="process.cpu", unit="s", kind="counter"),
+    )
+    values = np.column_stack([timeline.values[:, 0], timeline.t_ns * 1e-9])
+    samples = Samples((Timeline(timeline.t_ns, channels, values),))
+    random, number = np.random.default_rng(1), np.zeros(spans, dtype=np.int64)
+    table = SpanTable(
+        start_ns=starts,
+        end_ns=ends,
+        step=number,
+        memory_bytes=number,
+        retained_bytes=number,
+        kind=number,
+        name=random.integers(4, 30, spans),
+        phase=random.integers(1, 4, spans),
+        layer=random.integers(30, 130, spans),
+        words=("op", "forward", "backward", "optimizer", *(f"w{n}" for n in range(126))),
+    )
+    step = SpanTable.of([Span(int(starts[0]), int(ends[-1]), "step", "traced", 0)])
+    return best(lambda: attribute(join(table, step), samples, "ops"), 3)
+
+
+def join(one: SpanTable, other: SpanTable) -> SpanTable:
+    """Both tables as one."""
+    words = (*one.words, *other.words)
+    columns = {}
+    for field in ("start_ns", "end_ns", "step", "memory_bytes", "retained_bytes", "kind", "name", "phase", "layer"):
+        shift = len(one.words) if field in ("kind", "name", "phase", "layer") else 0
+        columns[field] = np.concatenate([getattr(one, field), getattr(other, field) + shift])
+    return SpanTable(**columns, words=words)
+
+
 def main() -> None:
     small, large = make(HOUR // 4, SPANS // 4), make(HOUR, SPANS)
     quarter, whole = best(lambda: ours(*small), 5), best(lambda: ours(*large), 5)
     print(f"attribution.growth: 4x samples and spans take {whole / quarter:.1f}x the time (linear: 4x)")
+    tables = [whole_table(SPANS // 4), whole_table(SPANS)]
+    print(
+        f"attribution.table: {SPANS} spans to a table by layer and op in {tables[1]:.2f} s, "
+        f"{tables[1] / tables[0]:.1f}x the time of a quarter (linear: 4x)"
+    )
     duck = Duck(*large)
     peer = best(duck.join, 3)
     difference = np.abs(duck.result() - ours(*large)).max()

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from ergometer.analyze.join import Floats, Totals, coverage, totals, windows
-from ergometer.analyze.sampled import COVERED, energy_channels
+from ergometer.analyze.sampled import COVERED, TRUSTED, energy_channels
 from ergometer.store.samples import Samples
 from ergometer.store.spans import SpanTable
 
 BETWEEN = "(between ops)"
 LEVELS = ("phases", "layers", "ops")
+Key = tuple[str, str, str]
+Groups = dict[Key, tuple[int, Floats]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,72 +41,68 @@ def attribute(spans: SpanTable, samples: Samples, level: str) -> list[Share]:
     What lies between the ops of a phase is a share of its own, so that nothing is lost.
     """
     steps = spans.select(kind="step", name="traced")
-    phases = spans.select(kind="phase")
     if not len(steps):
         return []
-    phases = phases.where(phases.start_ns >= steps.start_ns[0])
-    ops = spans.select(kind="op")
-    count = len(steps)
     channels = _usable_channels(samples, steps)
-    op_amounts, _ = _amounts(channels, ops)
-    phase_amounts, resolution_s = _amounts(channels, phases)
-    phase_labels = _labels(phases, "phases")
-    op_labels = _labels(ops, level)
-    rows: dict[tuple[str, str, str], Floats] = {}
-    calls: dict[tuple[str, str, str], int] = {}
-    if level == "phases":
-        _add(rows, calls, phase_labels, phase_amounts)
-    else:
-        _add(rows, calls, op_labels, op_amounts)
-        rest: dict[tuple[str, str, str], Floats] = {}
-        _add(rest, {}, phase_labels, phase_amounts)
-        _add(rest, {}, _labels(ops, "phases"), -op_amounts)
-        for (phase, _, _), amounts in rest.items():
-            key = (phase, BETWEEN, BETWEEN if level == "ops" else "")
-            rows[key] = np.maximum(amounts, 0.0)
-            calls[key] = 0
-    memory = _memory(spans, level)
-    whole = sum(amounts[0] for amounts in rows.values())
-    shortest = {key: rows[key][0] / max(calls[key], 1) for key in rows}
+    resolution_s = _resolution(channels)
+    phases = spans.select(kind="phase")
+    phases = phases.where(phases.start_ns >= steps.start_ns[0])
+    rows = _grouped(phases, "phases", _amounts(channels, phases))
+    if level != "phases":
+        ops = spans.select(kind="op")
+        amounts = _amounts(channels, ops)
+        between = _rest(rows, _grouped(ops, "phases", amounts), level)
+        rows = _grouped(ops, level, amounts) | between
+    memory = _grouped(traced := spans.select(kind="memory"), level, traced.memory_bytes.astype(np.float64)[:, None])
+    whole_s = sum(sums[0] for _, sums in rows.values())
     shares = [
         Share(
             phase=key[0],
             layer=key[1],
             name=key[2],
-            calls=calls[key] / count,
-            time_s=amounts[0] / count,
-            share=amounts[0] / whole if whole else 0.0,
-            cpu_s=None if np.isnan(amounts[1]) else float(amounts[1]) / count,
-            energy_j=None if np.isnan(amounts[2]) else float(amounts[2]) / count,
-            memory_bytes=memory.get(key),
-            source="integrated" if shortest[key] >= 10 * resolution_s else "estimated",
+            calls=calls / len(steps),
+            time_s=float(sums[0]) / len(steps),
+            share=float(sums[0]) / whole_s if whole_s else 0.0,
+            cpu_s=None if np.isnan(sums[1]) else float(sums[1]) / len(steps),
+            energy_j=None if np.isnan(sums[2]) else float(sums[2]) / len(steps),
+            memory_bytes=float(memory[key][1][0]) if key in memory else None,
+            source="integrated" if sums[0] / max(calls, 1) >= TRUSTED * resolution_s else "estimated",
         )
-        for key, amounts in rows.items()
+        for key, (calls, sums) in rows.items()
     ]
     return sorted(shares, key=lambda share: -share.time_s)
 
 
-def _labels(spans: SpanTable, level: str) -> list[tuple[str, str, str]]:
-    words = spans.words
-    phases = [words[number] for number in spans.phase]
+def _grouped(spans: SpanTable, level: str, amounts: Floats) -> Groups:
+    """(phase, layer, op) -> how many spans there are and their summed amounts; '' for what the level leaves out."""
+    optimizer = spans.words.index("optimizer") if "optimizer" in spans.words else -1
+    layer = np.where(spans.phase == optimizer, -1, spans.layer) + 1
+    parts = {"phases": (), "layers": (layer,), "ops": (layer, spans.name)}[level]
+    codes = spans.phase.copy()
+    for part in parts:
+        codes = codes * (len(spans.words) + 1) + part
+    _, first, group = np.unique(codes, return_index=True, return_inverse=True)
+    calls = np.bincount(group, minlength=len(first))
+    sums = np.array([np.bincount(group, weights=column, minlength=len(first)) for column in amounts.T]).T
+    return {_key(spans, int(at), level, optimizer): (int(calls[n]), sums[n]) for n, at in enumerate(first)}
+
+
+def _key(spans: SpanTable, at: int, level: str, optimizer: int) -> Key:
+    """What the span at that place is called at that level."""
+    phase = spans.words[spans.phase[at]]
     if level == "phases":
-        return [(phase, "", "") for phase in phases]
-    layers = [words[number] or "(model)" for number in spans.layer]
-    layers = [layer if phase != "optimizer" else "(optimizer)" for layer, phase in zip(layers, phases, strict=True)]
-    if level == "layers":
-        return [(phase, layer, "") for phase, layer in zip(phases, layers, strict=True)]
-    return [(phase, layer, words[name]) for phase, layer, name in zip(phases, layers, spans.name, strict=True)]
+        return phase, "", ""
+    layer = "(optimizer)" if spans.phase[at] == optimizer else spans.words[spans.layer[at]] or "(model)"
+    return phase, layer, spans.words[spans.name[at]] if level == "ops" else ""
 
 
-def _add(
-    rows: dict[tuple[str, str, str], Floats],
-    calls: dict[tuple[str, str, str], int],
-    labels: list[tuple[str, str, str]],
-    amounts: Floats,
-) -> None:
-    for label, amount in zip(labels, amounts, strict=True):
-        rows[label] = rows[label] + amount if label in rows else amount
-        calls[label] = calls.get(label, 0) + 1
+def _rest(whole: Groups, ops: Groups, level: str) -> Groups:
+    """What of each phase lies between its ops."""
+    found = {}
+    for key, (_, sums) in whole.items():
+        covered = ops[key][1] if key in ops else np.zeros_like(sums)
+        found[key[0], BETWEEN, BETWEEN if level == "ops" else ""] = (0, np.maximum(sums - covered, 0.0))
+    return found
 
 
 def _usable_channels(samples: Samples, steps: SpanTable) -> dict[int, list[tuple[Totals, int]]]:
@@ -123,25 +121,18 @@ def _usable_channels(samples: Samples, steps: SpanTable) -> dict[int, list[tuple
     return usable
 
 
-def _amounts(channels: dict[int, list[tuple[Totals, int]]], spans: SpanTable) -> tuple[Floats, float]:
-    """Per span: seconds, CPU seconds and joules (NaN where not measured); and the coarsest resolution used."""
+def _resolution(channels: dict[int, list[tuple[Totals, int]]]) -> float:
+    """The coarsest resolution among the channels in s; infinite where one is a model."""
+    used = [(table.channels[at], float(table.resolution_s[at])) for found in channels.values() for table, at in found]
+    return max((math.inf if channel.modelled else resolution_s for channel, resolution_s in used), default=0.0)
+
+
+def _amounts(channels: dict[int, list[tuple[Totals, int]]], spans: SpanTable) -> Floats:
+    """Per span: seconds, CPU seconds and joules; NaN where not measured."""
     out = np.full((len(spans), 3), np.nan)
     out[:, 0] = spans.duration_s
-    resolution_s = 0.0
     for column, found in channels.items():
         for table, at in found:
-            amounts = windows(table, spans.start_ns, spans.end_ns)[:, at]
-            out[:, column] = np.nan_to_num(out[:, column]) + amounts
-            resolution_s = max(resolution_s, float(table.resolution_s[at]))
-            if table.channels[at].modelled:
-                resolution_s = math.inf
-    return out, resolution_s
-
-
-def _memory(spans: SpanTable, level: str) -> dict[tuple[str, str, str], float]:
-    """Bytes allocated per step, from the step that traced memory."""
-    traced = spans.select(kind="memory")
-    found: dict[tuple[str, str, str], float] = {}
-    for label, size in zip(_labels(traced, level), traced.memory_bytes, strict=True):
-        found[label] = found.get(label, 0.0) + float(size)
-    return found
+            total = np.ascontiguousarray(table.total[:, at : at + 1])
+            out[:, column] = np.nan_to_num(out[:, column]) + windows(table, spans.start_ns, spans.end_ns, total)[:, 0]
+    return out

@@ -10,7 +10,7 @@ from ergometer.core.record import Metric
 from ergometer.core.sensor import Channel
 from ergometer.store.samples import Samples
 
-_TRUSTED = 10  # a window this many times the sensor's resolution is measured; a shorter one estimated
+TRUSTED = 10  # a window this many times the sensor's resolution is measured; a shorter one estimated
 _REFUSED = 2  # shorter than this many times the resolution says nothing
 COVERED = 0.95  # of the time, or the reading is refused
 _COMPLETE = 0.99  # of the time, or it is an estimate
@@ -62,7 +62,7 @@ def _reading(
         )
     elif covered[column] < COVERED:
         refused = f"samples cover only {100 * covered[column]:.0f} % of the time"
-    estimated = channel.modelled or seconds < _TRUSTED * resolution_s or covered[column] < _COMPLETE
+    estimated = channel.modelled or seconds < TRUSTED * resolution_s or covered[column] < _COMPLETE
     source = "estimated" if estimated else "counter" if channel.kind == "counter" else "integrated"
     if covered[column] > 0:
         amount /= float(covered[column])  # the time without samples is taken to be like the rest
