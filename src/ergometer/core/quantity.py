@@ -51,7 +51,7 @@ def format_value(value: float, unit: str) -> str:
 def _digits(value: float) -> str:
     if value != value or value in (float("inf"), float("-inf")):
         return str(value)
-    if abs(value) >= 1000 or value == int(value):
+    magnitude = abs(float(f"{value:.3g}"))
+    if abs(value) >= 1000 or magnitude == 0 or value == int(value):
         return f"{value:.0f}"
-    magnitude = abs(value)
     return f"{value:.{0 if magnitude >= 100 else 1 if magnitude >= 10 else 2}f}"

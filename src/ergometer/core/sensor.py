@@ -105,7 +105,7 @@ class Sensor(ABC):
             only = descriptors[0]
             return partial(os.pread, only, size, 0)
         pread = os.pread
-        return lambda: b"\n".join([pread(fd, size, 0).strip() for fd in descriptors])
+        return lambda: b"\n".join([pread(fd, size, 0) for fd in descriptors])
 
     def calibrate(self, source: Source, readings: Sequence[bytes]) -> Source:
         """The source with what all its readings together tell of how to parse them; nothing for most sensors."""
@@ -113,10 +113,10 @@ class Sensor(ABC):
 
     def parse(self, source: Source, raw: bytes) -> Sequence[float]:
         """One value per channel; ValueError when the bytes are not what the sensor should say."""
-        lines = raw.strip().split(b"\n")
-        if len(lines) != len(source.channels):
-            raise ValueError(f"{len(lines)} values for {len(source.channels)} channels")
-        return [float(line) * channel.scale for line, channel in zip(lines, source.channels, strict=True)]
+        words = raw.split()
+        if len(words) != len(source.channels):
+            raise ValueError(f"{len(words)} values for {len(source.channels)} channels")
+        return [float(word) * channel.scale for word, channel in zip(words, source.channels, strict=True)]
 
 
 def read_text(path: Path) -> str | None:

@@ -75,7 +75,7 @@ class Sampler:
         header["missing"] = self.missing
         header["groups"] = {group.number: [index for index, _ in group.members] for group in self.groups}
         os.write(self.file, json.dumps(header).encode() + b"\n")
-        self.buffer = bytearray()
+        self.pending: list[tuple[int, int, list[tuple[int, Read]], list[bytes | None]]] = []
         self.ticks = 0
         self.stopping = self.failed = False
         self.flush_wanted = threading.Event()
@@ -115,49 +115,65 @@ class Sampler:
         ends = Group(255, 0)
         for index, source in enumerate(self.sources):
             period_ns = int(source.period_s * 1e9)
-            key = period_ns if period_ns > self.period_ns else 0
+            watched = self.limit_pages is not None and source.key == "statm"  # a limit is watched at every tick
+            key = period_ns if period_ns > self.period_ns and not watched else 0
             group = ends if source.at_ends else groups.setdefault(key, Group(len(groups), key))
             group.members.append((index, self.reads[index]))
         return [*groups.values(), ends]
 
     def _tick(self, group: Group, generation: int) -> None:
-        """Read every source of a group and append the tick; a source that fails is dropped from it."""
-        last, entries, lost = self.last, [], []
-        changed: list[tuple[int, bytes]] = []
+        """Read every source of a group and keep the raw bytes; a source that fails is dropped from it.
+
+        As little as can be is done here: a tick wakes up with cold caches, in the midst of what it measures.
+        """
+        members, lost = group.members, []
+        raws: list[bytes | None] = []
         stamp = self.since_ns = now_ns()
-        for member in group.members:
-            index, read = member
+        for index, read in members:
             self.reading = index
             try:
-                raw = read()
+                raws.append(read())
             except Exception as error:  # noqa: BLE001 - one broken sensor must not stop the others
-                entries.append(ENTRY.pack(index, LOST))
-                lost.append(member)
+                raws.append(None)
+                lost.append(index)
                 # That the measured process has ended, its parent knows best.
                 if not (isinstance(error, ProcessLookupError | FileNotFoundError) and index in self.of_process):
                     self._lose(index, f"vanished: {getattr(error, 'strerror', None) or error}")
-                continue
-            if raw != last[index]:
-                raw = raw[:_MAX_RAW]
-                changed.append((index, raw))
-                entries.append(ENTRY.pack(index, len(raw)) + raw)
-                if index == self.limit_source and int(raw) > (self.limit_pages or 0):
-                    say({"event": "over_limit"})
         self.reading = -1
         if generation != self.generation:
             return  # the supervisor gave this thread up while it hung, and nothing of this tick is kept
-        for index, raw in changed:
-            last[index] = raw
-        self.buffer += TICK.pack(stamp, group.number, len(entries)) + b"".join(entries)
-        for member in lost:
-            group.members.remove(member)
+        self.pending.append((stamp, group.number, members, raws))
+        if self.limit_source is not None:
+            self._check_limit(members, raws)
+        if lost:
+            group.members = [member for member in members if member[0] not in lost]
+
+    def _check_limit(self, members: list[tuple[int, Read]], raws: list[bytes | None]) -> None:
+        for (index, _), raw in zip(members, raws, strict=True):
+            if index == self.limit_source and raw and int(raw) > (self.limit_pages or 0):
+                say({"event": "over_limit"})
+
+    def _encode(self) -> bytes:
+        """The ticks since the last flush in the file's layout; bytes that have not changed are left out."""
+        ticks, self.pending = self.pending, []
+        last, parts = self.last, []
+        for stamp, number, members, raws in ticks:
+            entries = []
+            for (index, _), raw in zip(members, raws, strict=True):
+                if raw is None:
+                    entries.append(ENTRY.pack(index, LOST))
+                elif raw != last[index]:
+                    last[index] = raw = raw[:_MAX_RAW]
+                    entries.append(ENTRY.pack(index, len(raw)) + raw)
+            parts.append(TICK.pack(stamp, number, len(entries)) + b"".join(entries))
+        return b"".join(parts)
 
     def _lose(self, index: int, reason: str) -> None:
         source = self.sources[index]
         self.messages.append({"event": "lost", "source": f"{source.sensor}:{source.key}", "reason": reason})
 
     def _flush(self) -> None:
-        view, self.buffer = memoryview(self.buffer), bytearray()
+        view = memoryview(self._encode())
         while view:
             view = view[os.write(self.file, view) :]
 
@@ -201,14 +217,13 @@ class Sampler:
             return thread
         self.generation += 1
         self._lose(index, f"hung: a read took more than {_HANG_S:g} s")
-        self.buffer += TICK.pack(since_ns, self._group_of(index), 1) + ENTRY.pack(index, LOST)
         for group in self.groups:
-            group.members = [member for member in group.members if member[0] != index]
+            stuck = [member for member in group.members if member[0] == index]
+            if stuck:
+                self.pending.append((since_ns, group.number, stuck, [None]))
+                group.members = [member for member in group.members if member[0] != index]
         self.reading = -1
         return self._start_thread()
-
-    def _group_of(self, index: int) -> int:
-        return next(g.number for g in self.groups if any(member[0] == index for member in g.members))
 
     def _live(self) -> dict[str, float]:
         """The newest powers and the highest temperature, for a person who watches."""

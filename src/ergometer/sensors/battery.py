@@ -126,7 +126,7 @@ class Battery(Sensor):
 
 def _fields(source: Source, raw: bytes) -> list[tuple[str, float, float, str]]:
     """(name, current, voltage, status) of every battery and supply; ValueError if the bytes are something else."""
-    lines = raw.split(b"\n")
+    lines = [line for line in raw.split(b"\n") if line]
     names = source.facts["names"]
     if len(lines) < 3 * len(names):
         raise ValueError(f"{len(lines)} lines for {len(names)} supplies")

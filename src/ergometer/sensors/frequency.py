@@ -53,7 +53,7 @@ class Frequency(Sensor):
         ]
 
     def parse(self, source: Source, raw: bytes) -> Sequence[float]:
-        values = [float(line) * 1e3 for line in raw.strip().split(b"\n")]
+        values = [float(word) * 1e3 for word in raw.split()]
         return [value for value, cpus in zip(values, source.facts["cpus"], strict=True) for _ in cpus]
 
 

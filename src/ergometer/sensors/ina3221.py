@@ -54,7 +54,7 @@ class Ina3221(Sensor):
         return sources
 
     def parse(self, source: Source, raw: bytes) -> Sequence[float]:
-        values = [float(line) for line in raw.strip().split(b"\n")]
+        values = [float(word) for word in raw.split()]
         if len(values) != len(source.files):
             raise ValueError(f"{len(values)} values from {len(source.files)} files")
         return [values[0] * values[1] * 1e-6 if len(values) == 2 else values[0] * 1e-3]

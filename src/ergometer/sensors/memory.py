@@ -25,7 +25,8 @@ class Memory(Sensor):
     def sources(self, target: Target) -> list[Source]:
         if target.pid is None:
             return []
-        sources = [Source(sensor=self.name, key="statm", channels=(Channel(name="process.rss", unit="B"),))]
+        resident = Channel(name="process.rss", unit="B")
+        sources = [Source(sensor=self.name, key="statm", channels=(resident,), period_s=0.02)]
         if not target.tree:
             status = f"proc/{target.pid}/status"
             peak = Channel(name="process.peak", unit="B")
