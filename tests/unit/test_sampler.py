@@ -11,7 +11,7 @@ import pytest
 
 from ergometer.analyze.raw import read_raw
 from ergometer.core.errors import ErgoError
-from ergometer.core.process import CpuTime, Processes, descendants
+from ergometer.core.process import CpuTime, Processes, ThreadWait, descendants
 from ergometer.core.timebox import within
 from ergometer.run.sampling import Sampling
 from ergometer.sensors.__main__ import Sampler
@@ -27,6 +27,15 @@ def sampler(tmp_path: Path, **changes: object) -> Sampler:
         "cores": None, **changes,
     }  # fmt: skip
     return Sampler(config)
+
+
+def replaced(made: Sampler, thread: threading.Thread) -> threading.Thread:
+    """The thread that takes over once the supervisor has noticed that the given one hangs."""
+    deadline = time.monotonic() + 10
+    while made.generation == 0 and time.monotonic() < deadline:
+        time.sleep(0.1)
+        thread = made._replace_if_hung(thread)
+    return thread
 
 
 def column(samples, name: str) -> np.ndarray:  # type: ignore[no-untyped-def]
@@ -72,10 +81,7 @@ def test_a_sensor_that_hangs_is_left_behind(tmp_path: Path) -> None:
     thread = made._start_thread()
     time.sleep(0.3)
     hang = True
-    deadline = time.monotonic() + 10
-    while made.generation == 0 and time.monotonic() < deadline:
-        time.sleep(0.1)
-        thread = made._replace_if_hung(thread)
+    thread = replaced(made, thread)
     time.sleep(0.3)
     made.stopping = True
     thread.join()
@@ -175,10 +181,7 @@ def test_after_a_hang_the_others_values_are_those_of_now(tmp_path: Path) -> None
     (root / RAIL).write_text("9000\n")  # changes in the very tick in which the other sensor hangs
     stuck = threading.Thread(target=made._tick, args=(made.groups[0], 0))
     stuck.start()
-    thread, deadline = stuck, time.monotonic() + 10
-    while made.generation == 0 and time.monotonic() < deadline:
-        time.sleep(0.1)
-        thread = made._replace_if_hung(stuck)
+    thread = replaced(made, stuck)
     time.sleep(0.2)
     made.stopping = True
     thread.join()
@@ -207,6 +210,19 @@ def test_cpu_time_of_ended_threads_is_kept() -> None:
         thread.start()
         thread.join()
     assert (int(reader.read()) - before) * 1e-9 == pytest.approx(0.3, abs=0.1)
+
+
+def test_a_thread_that_ends_does_not_count_the_others_twice(tmp_path: Path) -> None:
+    for thread, waited in ((1, 100), (2, 200), (3, 300)):
+        folder = tmp_path / f"proc/7/task/{thread}"
+        folder.mkdir(parents=True)
+        (folder / "schedstat").write_text(f"5 {waited} 1\n")
+    reader = ThreadWait(tmp_path, Processes(tmp_path, 7, tree=False))
+    assert int(reader.read()) == 600
+    (tmp_path / "proc/7/task/2/schedstat").unlink()  # ends between being listed and being read
+    assert int(reader.read()) == 600
+    (tmp_path / "proc/7/task/2").rmdir()
+    assert int(reader.read()) == 600
 
 
 def test_children_are_found() -> None:

@@ -47,45 +47,51 @@ class Processes:
         return self._found
 
 
+class Kept:
+    """The sum of counters of which some end: what an ended one said last still counts."""
+
+    def __init__(self) -> None:
+        self._last: dict[object, int] = {}
+        self._ended = 0
+
+    def total(self, current: dict[object, int]) -> int:
+        self._ended += sum(value for key, value in self._last.items() if key not in current)
+        self._last = current
+        return self._ended + sum(current.values())
+
+
 class CpuTime:
     """Reads the CPU time of a target in ns; what ended processes used is kept."""
 
     def __init__(self, processes: Processes):
-        self._processes = processes
-        self._last: dict[int, int] = {}
-        self._ended_ns = 0
+        self._processes, self._kept = processes, Kept()
 
     def read(self) -> bytes:
-        current: dict[int, int] = {}
+        current: dict[object, int] = {}
         for pid in self._processes.now():
             try:
                 current[pid] = cpu_clock_ns(pid)
             except OSError:
                 continue  # it has ended
-        self._ended_ns += sum(used for pid, used in self._last.items() if pid not in current)
-        self._last = current
-        return b"%d" % (self._ended_ns + sum(current.values()))
+        return b"%d" % self._kept.total(current)
 
 
 class ThreadWait:
-    """Reads how long the living threads of a target have waited for a core, in ns, from schedstat."""
+    """Reads how long the threads of a target have waited for a core, in ns, from schedstat."""
 
     def __init__(self, root: Path, processes: Processes):
-        self._root, self._processes = root, processes
-        self._last: dict[Path, int] = {}
-        self._ended_ns = 0
+        self._root, self._processes, self._kept = root, processes, Kept()
 
     def read(self) -> bytes:
-        current: dict[Path, int] = {}
+        current: dict[object, int] = {}
         for pid in self._processes.now():
-            try:
-                for thread in (self._root / "proc" / str(pid) / "task").iterdir():
+            # One thread that ends while we look must not take the others with it: they would count twice.
+            for thread in self._root.glob(f"proc/{pid}/task/*"):
+                try:
                     current[thread] = int((thread / "schedstat").read_bytes().split()[1])
-            except (OSError, IndexError):
-                continue  # it ended while we looked
-        self._ended_ns += sum(waited for thread, waited in self._last.items() if thread not in current)
-        self._last = current
-        return b"%d" % (self._ended_ns + sum(current.values()))
+                except (OSError, IndexError):
+                    continue
+        return b"%d" % self._kept.total(current)
 
 
 class Resident:

@@ -13,8 +13,7 @@ from ergometer.core.errors import UsageError
 from ergometer.core.record import Metric, Record
 from ergometer.core.span import Span
 from ergometer.core.spec import Spec
-from ergometer.run.finish import RAW, SPANS, RunDirectory, observe, store_record, timestamp
-from ergometer.run.host import fingerprint
+from ergometer.run.finish import RAW, SPANS, begin, ended, observe, store_record
 from ergometer.run.interrupt import Interrupt
 from ergometer.run.launch import Held
 from ergometer.run.sampling import Sampling
@@ -29,12 +28,8 @@ def run_command(
     if shutil.which(command[0]) is None:
         raise UsageError(f"{command[0]!r} is not a command that can be run: check the name and the PATH.")
     spec = Spec(model=shlex.join(command), engine="-", mode="exec", period_s=period_s, trace_steps=0)
-    run = RunDirectory(store)
-    record = Record(
-        id=run.id, spec=spec, status="running", started_at=timestamp(), host=fingerprint(), directory=str(run.path)
-    )
+    run, record = begin(store, spec)
     try:
-        store.put(record)
         with Interrupt() as interrupt:
             # The command stays in our session: the terminal's Ctrl-C is for it, and we wait for what it does.
             held = Held(command, own_session=False, stdout=stdout)
@@ -62,19 +57,8 @@ def run_command(
             status, reason = "failed", f"the command was killed by {signal.Signals(-exit_status).name}"
         elif exit_status:
             status, reason = "failed", f"the command ended with exit status {exit_status}"
-        done = Record(
-            id=run.id,
-            spec=spec,
-            status=status,
-            reason=reason,
-            started_at=record.started_at,
-            host=record.host,
-            metrics=findings.metrics,
-            absent=findings.absent,
-            warnings=tuple(findings.warnings),
-            directory=record.directory,
-        )
-        return store_record(store, done), exit_status if exit_status >= 0 else 128 - exit_status
+        done = store_record(store, ended(record, findings, status, reason))
+        return done, exit_status if exit_status >= 0 else 128 - exit_status
     finally:
         run.close()
 

@@ -1,13 +1,16 @@
 """What every kind of run ends with: samples parsed and kept, observer's cost, Record stored."""
 
 import secrets
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from ergometer.analyze.metrics import Findings, end_metrics, observer_metrics
 from ergometer.analyze.raw import read_raw
-from ergometer.core.errors import StoreError
+from ergometer.core.errors import ErgoError, StoreError
 from ergometer.core.record import Record
+from ergometer.core.spec import Spec
+from ergometer.run.host import fingerprint
 from ergometer.run.sampling import Sampling
 from ergometer.store.database import LOCK, Store
 from ergometer.store.home import Lock, make_run_directory, write_json
@@ -49,6 +52,32 @@ class RunDirectory:
 
     def close(self) -> None:
         self._lock.release()
+
+
+def begin(store: Store, spec: Spec) -> tuple[RunDirectory, Record]:
+    """A run directory, and the Record of a run in progress, stored."""
+    run = RunDirectory(store)
+    record = Record(
+        id=run.id, spec=spec, status="running", started_at=timestamp(), host=fingerprint(), directory=str(run.path)
+    )
+    try:
+        store.put(record)
+    except ErgoError:
+        run.close()
+        raise
+    return run, record
+
+
+def ended(record: Record, findings: Findings, status: str, reason: str) -> Record:
+    """The Record of the same run with what was found."""
+    return replace(
+        record,
+        status=status,
+        reason=reason,
+        metrics=findings.metrics,
+        absent=findings.absent,
+        warnings=tuple(findings.warnings),
+    )
 
 
 def observe(findings: Findings, samples: Samples, sampling: Sampling | None, period_s: float) -> None:

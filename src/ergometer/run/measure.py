@@ -11,14 +11,14 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
-from ergometer.analyze.metrics import Findings, window_metrics
+from ergometer.analyze.metrics import window_metrics
+from ergometer.analyze.raw import read_raw
 from ergometer.core.clock import now_ns
 from ergometer.core.errors import ErgoError, UsageError
 from ergometer.core.record import Record
 from ergometer.core.span import Span
 from ergometer.core.spec import Spec
-from ergometer.run.finish import RAW, SPANS, RunDirectory, observe, store_record, timestamp
-from ergometer.run.host import fingerprint
+from ergometer.run.finish import RAW, SPANS, begin, ended, observe, store_record
 from ergometer.run.sampling import Sampling
 from ergometer.store.database import Store
 from ergometer.store.samples import Samples
@@ -30,17 +30,8 @@ class _Session:
 
     def __init__(self, name: str, period_s: float):
         self.store = Store()
-        self.run = RunDirectory(self.store)
         self.spec = Spec(model=name, engine="-", mode="measure", period_s=period_s, trace_steps=0)
-        self.record = Record(
-            id=self.run.id,
-            spec=self.spec,
-            status="running",
-            started_at=timestamp(),
-            host=fingerprint(),
-            directory=str(self.run.path),
-        )
-        self.store.put(self.record)
+        self.run, self.record = begin(self.store, self.spec)
         try:
             self.sampling = Sampling(self.run.path / RAW, period_s=period_s, pid=os.getpid(), tree=True)
         except ErgoError as error:
@@ -53,8 +44,6 @@ class _Session:
     def samples_now(self) -> Samples:
         if self.samples is not None:
             return self.samples
-        from ergometer.analyze.raw import read_raw
-
         self.sampling.flush()
         return read_raw(self.run.path / RAW)
 
@@ -132,16 +121,10 @@ class Window:
 
     def _analysed(self, session: _Session) -> Record:
         samples = session.samples_now()
-        findings: Findings = window_metrics(samples, self.start_ns, self.end_ns, len(os.sched_getaffinity(0)))
+        findings = window_metrics(samples, self.start_ns, self.end_ns, len(os.sched_getaffinity(0)))
         observe(findings, samples, session.sampling, session.spec.period_s)
-        return replace(
-            session.record,
-            spec=replace(session.spec, model=self.name),
-            status="ok",
-            metrics=findings.metrics,
-            absent=findings.absent,
-            warnings=tuple(findings.warnings),
-        )
+        named = replace(session.record, spec=replace(session.spec, model=self.name))
+        return ended(named, findings, "ok", "")
 
 
 def _finish_device_work() -> None:

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,7 @@ from ergometer.core.quantity import format_value
 from ergometer.core.record import Metric, Record
 from ergometer.core.sensor import read_text
 from ergometer.core.spec import Spec
-from ergometer.run.finish import RAW, SPANS, RunDirectory, observe, store_record, timestamp
-from ergometer.run.host import fingerprint
+from ergometer.run.finish import RAW, SPANS, RunDirectory, begin, ended, observe, store_record
 from ergometer.run.interrupt import Interrupt
 from ergometer.run.launch import Held
 from ergometer.run.limit import MemoryGroup, make_group
@@ -74,13 +73,9 @@ def one_at_a_time(store: Store, tell: Callable[[str], None]) -> Iterator[None]:
 
 def run_spec(spec: Spec, store: Store, watch: Watch, interrupt: Interrupt, *, hang_s: float = HANG_S) -> Record:
     """Run one Spec in a fresh worker. Whatever happens to the worker, there is a Record."""
-    run = RunDirectory(store)
-    record = Record(
-        id=run.id, spec=spec, status="running", started_at=timestamp(), host=fingerprint(), directory=str(run.path)
-    )
+    run, record = begin(store, spec)
     try:
         write_json(run.path / "spec.json", spec.to_json())
-        store.put(record)
         return _Run(spec, run, record, store, watch, interrupt, hang_s).finish()
     finally:
         run.close()
@@ -212,19 +207,7 @@ class _Run:
             host["engine_threads"] = facts["threads"]
         if self.group is not None:
             self.group.remove()
-        record = Record(
-            id=self.record.id,
-            spec=self.spec,
-            status=status,
-            reason=reason,
-            started_at=self.record.started_at,
-            host=host,
-            metrics=findings.metrics,
-            absent=findings.absent,
-            warnings=tuple(findings.warnings),
-            directory=self.record.directory,
-        )
-        return store_record(self.store, record)
+        return store_record(self.store, replace(ended(self.record, findings, status, reason), host=host))
 
     def _facts(self) -> dict[str, Any]:
         text = read_text(self.run.path / "worker.json")
