@@ -100,7 +100,6 @@ def whole_table(spans: int) -> float:
         end_ns=ends,
         step=number,
         memory_bytes=number,
-        retained_bytes=number,
         kind=number,
         name=random.integers(4, 30, spans),
         phase=random.integers(1, 4, spans),
@@ -115,7 +114,7 @@ def join(one: SpanTable, other: SpanTable) -> SpanTable:
     """Both tables as one."""
     words = (*one.words, *other.words)
     columns = {}
-    for field in ("start_ns", "end_ns", "step", "memory_bytes", "retained_bytes", "kind", "name", "phase", "layer"):
+    for field in ("start_ns", "end_ns", "step", "memory_bytes", "kind", "name", "phase", "layer"):
         shift = len(one.words) if field in ("kind", "name", "phase", "layer") else 0
         columns[field] = np.concatenate([getattr(one, field), getattr(other, field) + shift])
     return SpanTable(**columns, words=words)

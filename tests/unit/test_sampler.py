@@ -132,9 +132,8 @@ def test_values_that_change_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("ERGO_SYSROOT", str(root))
     sampling = Sampling(tmp_path / "raw", period_s=0.005, pid=os.getpid(), sensors=["ina3221"])
     for text in ("4321", "nonsense", "9000"):
-        with open(root / RAIL, "r+") as file:
-            file.truncate()
-            file.write(text + "\n")
+        with open(root / RAIL, "r+") as file:  # one write of one length: never seen half done
+            file.write(f"{text:<9}\n")
         time.sleep(0.15)
     sampling.stop()
     samples = read_raw(tmp_path / "raw")

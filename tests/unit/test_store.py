@@ -130,11 +130,11 @@ def test_a_failed_write_leaves_the_old_file_whole(tmp_path: Path) -> None:
 
 
 def test_spans_and_samples_survive_the_disk(tmp_path: Path) -> None:
-    spans = SpanTable.of([Span(5, 9, "op", "conv", 1, "forward", "a.b", 100, 50), Span(7, 8, "step", "timed", 2)])
+    spans = SpanTable.of([Span(5, 9, "op", "conv", 1, "forward", "a.b", 100), Span(7, 8, "step", "timed", 2)])
     spans.save(tmp_path / "spans.npz")
     again = SpanTable.load(tmp_path / "spans.npz")
     assert again.words == spans.words
-    for field in ("start_ns", "end_ns", "step", "memory_bytes", "retained_bytes", "kind", "name", "phase", "layer"):
+    for field in ("start_ns", "end_ns", "step", "memory_bytes", "kind", "name", "phase", "layer"):
         np.testing.assert_array_equal(getattr(again, field), getattr(spans, field))
 
     line = Timeline(

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 class Span:
     """kind: stage, step, phase, op, memory (an op of the step that traced memory) or window.
 
-    step is -1 outside of steps. memory_bytes (allocated by the op) and retained_bytes (of those, still
-    held when it ended) are 0 except in spans of kind memory.
+    step is -1 outside of steps. memory_bytes (allocated by the op) is 0 except in spans of kind memory.
     """
 
     start_ns: int
@@ -19,4 +18,3 @@ class Span:
     phase: str = ""
     layer: str = ""
     memory_bytes: int = 0
-    retained_bytes: int = 0

@@ -14,7 +14,7 @@ from ergometer.core.span import Span
 from ergometer.store.home import cannot_write
 
 _TEXTS = ("kind", "name", "phase", "layer")
-_NUMBERS = ("start_ns", "end_ns", "step", "memory_bytes", "retained_bytes")
+_NUMBERS = ("start_ns", "end_ns", "step", "memory_bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,6 @@ class SpanTable:
     end_ns: NDArray[np.int64]
     step: NDArray[np.int64]
     memory_bytes: NDArray[np.int64]
-    retained_bytes: NDArray[np.int64]
     kind: NDArray[np.int64]
     name: NDArray[np.int64]
     phase: NDArray[np.int64]

@@ -293,7 +293,6 @@ def trace_memory(engine: "Torch") -> tuple[MemoryParts, list[Span]]:
                 op.phase,
                 op.layer,
                 sum(size for size in inside if size > 0),
-                sum(inside),
             )
         )
     return parts, spans
