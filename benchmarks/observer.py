@@ -5,6 +5,7 @@ python benchmarks/observer.py [SECONDS]
 
 import json
 import os
+import shutil
 import signal
 import statistics
 import subprocess
@@ -33,6 +34,27 @@ while time.monotonic() < end:
     next_at += period
     time.sleep(max(0, next_at - time.monotonic()))
 print(json.dumps({"cpu": time.process_time() - started, "n": len(rows)}))
+"""
+
+# The least that reading the same files can cost: no interpreter, nothing kept.
+C_LOOP = r"""
+#include <fcntl.h>
+#include <time.h>
+#include <unistd.h>
+int main(int count, char **paths) {
+    static char buffer[1 << 16];
+    int files[256];
+    for (int i = 1; i < count; i++) files[i] = open(paths[i], O_RDONLY);
+    struct timespec at;
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    for (;;) {
+        at.tv_nsec += 1000000000 / RATE_HZ;
+        if (at.tv_nsec >= 1000000000) at.tv_nsec -= 1000000000, at.tv_sec++;
+        clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, 0);
+        for (int i = 1; i < count; i++)
+            if (pread(files[i], buffer, sizeof buffer, 0) < 0) return 1;
+    }
+}
 """
 
 JOB = """
@@ -120,7 +142,7 @@ def alternate(pid: int, threads: int, pairs: int) -> tuple[float, float, float]:
     return middle, low, high
 
 
-def slowdown(root: Path, folder: Path, pairs: int) -> None:
+def slowdown(root: Path, folder: Path, files: list[Path], pairs: int) -> None:
     from ergometer.run.sampling import Sampling
 
     os.environ["ERGO_SYSROOT"] = str(root)
@@ -133,13 +155,20 @@ def slowdown(root: Path, folder: Path, pairs: int) -> None:
             f"95 % interval {low:.4f} .. {high:.4f} (within 1 %)"
         )
     sampling.stop()
-    bare = subprocess.Popen([sys.executable, "-c", f"import time\nwhile True: time.sleep({1 / RATE_HZ})"])
+    compiler = shutil.which("cc")
+    if compiler is None:
+        print("observer.floor: not measured: there is no C compiler (cc)")
+        return
+    command = [compiler, "-O2", f"-DRATE_HZ={RATE_HZ}", "-x", "c", "-", "-o", str(folder / "loop")]
+    subprocess.run(command, input=C_LOOP.encode(), check=True)
+    own = [Path(f"/proc/{os.getpid()}/{name}") for name in ("statm", "schedstat")]
+    bare = subprocess.Popen([folder / "loop", *own, "/proc/stat", "/proc/pressure/cpu", *files])
     middle, low, high = alternate(bare.pid, cores, pairs)
     bare.kill()
     bare.wait()
     print(
-        f"observer.floor: the same with a process that only wakes up {RATE_HZ} times a second, all cores busy: "
-        f"{middle:.4f}, 95 % interval {low:.4f} .. {high:.4f}"
+        f"observer.floor: step time with / without a C loop that reads the same files and keeps nothing, "
+        f"all cores busy: {middle:.4f}, 95 % interval {low:.4f} .. {high:.4f}"
     )
 
 
@@ -166,7 +195,7 @@ def main() -> None:
         mine, peer = statistics.median(ours), statistics.median(peers)
         print(f"observer.cpu: {100 * mine:.2f} % of one core at {rate:.0f} Hz with {sources} sources (at most 2 %)")
         print(f"observer.peer: psutil sampler costs {100 * peer:.2f} %, {peer / mine:.1f}x ours (at least 2x)")
-        slowdown(folder / "root", folder, 60)
+        slowdown(folder / "root", folder, files, 150)
 
 
 if __name__ == "__main__":

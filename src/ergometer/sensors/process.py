@@ -26,7 +26,7 @@ class Process(Sensor):
         return [
             # The CPU clock adds up what schedstat says of every thread, those included that have ended.
             Source(sensor=self.name, key="cpu", channels=(used,)),
-            Source(sensor=self.name, key="wait", channels=(waited,), period_s=0.1),
+            Source(sensor=self.name, key="wait", channels=(waited,), period_s=0.25),  # one file per thread
         ]
 
     def open(self, source: Source, target: Target) -> Read:
