@@ -4,13 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: setup run test check base bench picture clean
+.PHONY: setup run test test-slow check base bench accuracy picture clean
 
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[torch,nvidia,dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[torch,nvidia,data,atari,onnx,dev]'
 	touch $(STAMP)
 
 run: setup
@@ -20,6 +20,10 @@ run: setup
 
 test: setup
 	$(BIN)/pytest
+
+# Every network of the suite through `ergo run`: some minutes.
+test-slow: setup
+	$(BIN)/pytest -m slow
 
 check: setup
 	$(BIN)/ruff check src tests benchmarks docs
@@ -38,7 +42,11 @@ base:
 	du -sm .venv-base/lib | awk '{ print "base install: " $$1 " MB"; exit $$1 > 200 }'
 
 bench: setup
-	for name in startup attribution energy tracing observer; do $(BIN)/python benchmarks/$$name.py 2>&1 | grep -v ^USDT || exit 1; done
+	for name in startup attribution energy tracing observer suite; do $(BIN)/python benchmarks/$$name.py 2>&1 | grep -v ^USDT || exit 1; done
+
+# Trains on real data in the folder DATA (docs/data.md says how it is laid out): some ten minutes.
+accuracy: setup
+	$(BIN)/python benchmarks/accuracy.py $(DATA)
 
 # The README's picture, from the two runs that `make run` has just made.
 picture: setup

@@ -112,14 +112,10 @@ def sample(root: Path, folder: Path, pid: int, seconds: float) -> tuple[float, f
 
 def alternate(pid: int, threads: int, pairs: int) -> tuple[float, float, float]:
     """LeNet's step time with the process running over with it stopped, in pairs of windows; 95 % interval."""
+    from _loaded import load
     from ergometer.analyze.statistics import median_interval
-    from ergometer.core import registry
-    from ergometer.core.spec import Spec
-    from ergometer.data.synthetic import batch
 
-    model = registry.load("models", "lenet")
-    engine = registry.load("engines", "torch")()
-    engine.load(Spec(model="lenet", batch=16, threads=threads), model, batch(model.input, model.classes, 16, 0))
+    engine = load("lenet", 16, threads)
 
     def window(running: bool) -> float:
         os.kill(pid, signal.SIGCONT if running else signal.SIGSTOP)

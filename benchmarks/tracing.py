@@ -8,10 +8,8 @@ import sys
 
 from torch.profiler import ProfilerActivity, profile
 
+from _loaded import load
 from ergometer.analyze.statistics import median_interval
-from ergometer.core import registry
-from ergometer.core.spec import Spec
-from ergometer.data.synthetic import batch as synthetic
 
 ROUNDS = 40
 
@@ -32,9 +30,7 @@ def plain(engine, steps: int) -> float:  # type: ignore[no-untyped-def]
 
 
 def compare(name: str, batch: int, steps: int) -> None:
-    model = registry.load("models", name)
-    engine = registry.load("engines", "torch")()
-    engine.load(Spec(model=name, batch=batch, threads=1), model, synthetic(model.input, model.classes, batch, 0))
+    engine = load(name, batch, threads=1)
     mean_step_ns(engine, steps)
     engine.ops(steps)
     ours, peers = [], []

@@ -7,6 +7,7 @@ import pytest
 
 from ergometer.cli import COMMANDS
 from ergometer.core import registry
+from ergometer.core.quantity import format_shape
 
 ROOT = Path(__file__).parents[2]
 DOCS = {"models": "models.md", "engines": "engines.md", "sensors": "sensors.md", "data": "data.md"}
@@ -19,13 +20,23 @@ def test_every_plug_in_has_a_row(kind: str) -> None:
         assert f"`{name}`" in text, f"docs/{DOCS[kind]} does not mention {name}"
 
 
+def test_the_table_of_models_has_their_true_counts() -> None:
+    rows = {
+        line.split("|")[1].strip(): line for line in (ROOT / "docs/models.md").read_text().splitlines() if "|" in line
+    }
+    for name, model in registry.load_all("models").items():
+        assert f" {model.parameters:,} " in rows[f"`{name}`"], name
+        assert f" {format_shape(model.input)} " in rows[f"`{name}`"], name
+
+
 def test_every_command_and_option_is_documented() -> None:
     from importlib import import_module
 
     text = (ROOT / "docs/commands.md").read_text()
     for name in COMMANDS:
         assert f"## ergo {name}" in text
-        source = Path(import_module(f"ergometer.cli.{name}").__file__ or "").read_text()
+        module = import_module(f"ergometer.cli.{name.replace('-', '_')}")
+        source = Path(module.__file__ or "").read_text()
         section = text.split(f"## ergo {name}\n")[1].split("\n## ")[0]
         for option in re.findall(r'\(\s*"(--[a-z-]+)"', source):
             assert f"`{option}" in section, f"ergo {name} {option} is not documented"

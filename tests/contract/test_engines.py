@@ -2,12 +2,14 @@
 
 import os
 import time
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
 from ergometer.core import registry
+from ergometer.core.dataset import Request
 from ergometer.core.engine import Engine
 from ergometer.core.model import Model
 from ergometer.core.probe import Probe
@@ -19,13 +21,17 @@ RUNNABLE = [
 ]
 
 
-def small_net(classes: int) -> nn.Module:
+def small_net(input: tuple[int, ...], classes: int) -> nn.Module:
     return nn.Sequential(
         nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(32, classes)
     )
 
 
 SMALL = Model(name="small", title="small", task="test", input=(3, 16, 16), classes=4, build=small_net)
+
+
+def synthetic(model: Model, batch: int) -> tuple[Any, ...]:
+    return registry.load("data", "synthetic").open(Request(fields=model.fields(), batch=batch, seed=0)).batch()
 
 
 @pytest.fixture(params=RUNNABLE, ids=lambda pair: f"{pair[0]}-{pair[1]}")
@@ -36,7 +42,7 @@ def training(request: pytest.FixtureRequest) -> Engine:
 def load(name: str, device: str, mode: str, model: Model = SMALL) -> Engine:
     engine: Engine = ENGINES[name]()
     engine.prepare()
-    batch = registry.load("data", "synthetic").batch(model.input, model.classes, 4, 0)
+    batch = synthetic(model, 4)
     engine.load(Spec(model=model.name, engine=name, device=device, mode=mode, batch=4, threads=1), model, batch)
     return engine
 
@@ -108,7 +114,7 @@ def test_a_layer_that_records_no_graph_node_gets_no_backward_op() -> None:
             torch.ones(3).mean()
             return x
 
-    def build(classes: int) -> nn.Module:
+    def build(input: tuple[int, ...], classes: int) -> nn.Module:
         return nn.Sequential(nn.Flatten(), nn.Linear(12, 8), Detour(), nn.ReLU(), Detour(), nn.Linear(8, classes))
 
     model = Model(name="d", title="d", task="t", input=(3, 2, 2), classes=4, build=build)
@@ -130,7 +136,7 @@ def test_a_network_that_changes_its_course_is_still_attributed() -> None:
             x = self.one(x) if self.count % 2 else torch.relu(self.two(x)) * 2
             return self.head(x.mean((2, 3)))
 
-    fickle = Model(name="f", title="f", task="t", input=(3, 8, 8), classes=4, build=lambda classes: Fickle())
+    fickle = Model(name="f", title="f", task="t", input=(3, 8, 8), classes=4, build=lambda input, classes: Fickle())
     spans = [span for span in load("torch", "cpu", "train", fickle).ops(4) if span.kind == "op"]
     for step in range(4):
         convolutions = {span.layer for span in spans if span.step == step and span.name == "conv2d"}
@@ -143,7 +149,7 @@ def test_memory_parts_are_those_of_the_model(training: Engine) -> None:
     for _ in range(2):
         training.step()
     parts, spans = training.memory()
-    count = 4 * sum(p.numel() for p in small_net(4).parameters())
+    count = 4 * sum(p.numel() for p in small_net((3, 16, 16), 4).parameters())
     assert (parts.parameters, parts.gradients, parts.optimizer) == (count, count, count)
     assert parts.input == 4 * 3 * 16 * 16 * 4 + 4 * 8
     feature_map = 4 * 8 * 14 * 14 * 4  # what the convolution gives, kept for the backward pass
@@ -154,17 +160,17 @@ def test_memory_parts_are_those_of_the_model(training: Engine) -> None:
 
 
 def test_activations_are_what_autograd_saves() -> None:
-    def deep(classes: int) -> nn.Module:
+    def deep(input: tuple[int, ...], classes: int) -> nn.Module:
         return nn.Sequential(
             *(layer for _ in range(8) for layer in (nn.Linear(500, 500), nn.Tanh())), nn.Linear(500, 4)
         )
 
     model = Model(name="mlp", title="m", task="t", input=(500,), classes=4, build=deep)
     engine = ENGINES["torch"]()
-    data = registry.load("data", "synthetic").batch((500,), 4, 200, 0)
+    data = synthetic(model, 200)
     engine.load(Spec(model="mlp", batch=200, threads=1), model, data)
     engine.step()
-    known = {p.data_ptr() for p in engine.module.parameters()} | {engine.inputs.data_ptr()}
+    known = {p.data_ptr() for p in engine.module.parameters()} | {engine.inputs[0].data_ptr()}
     saved: dict[int, int] = {}
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
@@ -182,7 +188,7 @@ def test_activations_are_what_autograd_saves() -> None:
 def test_activations_grow_with_the_batch() -> None:
     def activations(batch: int) -> int:
         engine = ENGINES["torch"]()
-        data = registry.load("data", "synthetic").batch(SMALL.input, 4, batch, 0)
+        data = synthetic(SMALL, batch)
         engine.load(Spec(model="small", batch=batch, threads=1), SMALL, data)
         engine.step()
         return int(engine.memory()[0].activations)
@@ -208,7 +214,7 @@ def test_a_parameter_that_gets_no_gradient_is_stuck() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.used(x) + 0 * self.unused(x)
 
-    dead = Model(name="d", title="d", task="t", input=(4,), classes=4, build=lambda classes: Dead())
+    dead = Model(name="d", title="d", task="t", input=(4,), classes=4, build=lambda input, classes: Dead())
     learning = load("torch", "cpu", "train", dead).learn(3)
     assert set(learning.stuck) == {"unused.weight", "unused.bias"}
 

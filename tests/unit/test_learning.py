@@ -4,16 +4,19 @@ import numpy as np
 import pytest
 
 from ergometer.core.engine import Learning
+from ergometer.core.model import Pass
 from ergometer.run.learning import check_learning
 
 
 class FakeEngine:
     """Plays back losses, and parameters that stay stuck for so many rounds."""
 
+    passes = (Pass(name="", loss=lambda *_: None),)
+
     def __init__(self, losses: Iterator[float], stuck: dict[str, str] | None = None, rounds: int = 99):
         self.losses, self.stuck, self.rounds = losses, stuck or {}, rounds
 
-    def learn(self, steps: int) -> Learning:
+    def learn(self, steps: int, number: int) -> Learning:
         self.rounds -= 1
         return Learning(
             losses=tuple(next(self.losses) for _ in range(steps)), stuck=self.stuck if self.rounds >= 0 else {}
@@ -63,3 +66,17 @@ def test_a_parameter_that_never_changes_fails_although_the_loss_falls() -> None:
 
 def test_a_parameter_that_changes_late_passes() -> None:
     assert check([2.3 - 0.01 * n for n in range(30)], stuck={"fc.bias": "x"}, rounds=2)["ok"]
+
+
+def test_every_pass_must_learn() -> None:
+    class Two(FakeEngine):
+        passes = (Pass(name="judge", loss=lambda *_: None), Pass(name="maker", loss=lambda *_: None))
+
+    outcome = check_learning(Two(iter([5.0, 4.0, 3.0, 2.0, 1.0, *[1.0] * 40])))  # type: ignore[arg-type]
+    assert not outcome["ok"]
+    assert outcome["reason"].startswith("maker: the loss did not fall")
+
+
+def test_a_loss_that_is_at_once_near_zero_passes() -> None:
+    assert check([4.8, 0.0, 0.0, 1e-4, 0.0, 1e-5, 0.0, 2e-4, 0.0, 1e-4])["ok"]
+    assert not check([4.8, 4.0, 4.9, 4.1, 4.8, 4.0, 4.9, 4.1, 4.8, 4.0] * 4)["ok"]

@@ -91,11 +91,15 @@ def step_metrics(spec: Spec, spans: SpanTable, samples: Samples, facts: dict[str
         high=spec.batch / step_time.low if step_time.low else None,
     )
     phases = spans.select(kind="phase")
-    for phase in ("forward", "backward", "optimizer"):
+    for phase in ("environment", "forward", "backward", "optimizer"):
         chosen = phases.select(phase=phase)
-        chosen = chosen.where(np.isin(chosen.start_ns, _starts_within(chosen, steps)))
-        if len(chosen):
-            findings.metrics[f"{phase}_time"] = timed(list(chosen.duration_s))
+        owner = _steps_around(chosen, steps)
+        if (owner >= 0).any():  # a step may have a phase twice: a network of several passes
+            sums = np.bincount(owner[owner >= 0], weights=chosen.duration_s[owner >= 0])
+            findings.metrics[f"{phase}_time"] = timed(list(sums))
+    loads = spans.select(kind="load")
+    if len(loads):
+        findings.metrics["data_time"] = replace(timed(list(loads.duration_s)), note="to load a batch, beside the step")
     _achieved(findings)
     for stage, metric in (("load", "load_time"), ("first step", "first_step_time")):
         spent = spans.select(kind="stage", name=stage)
@@ -119,11 +123,10 @@ def step_metrics(spec: Spec, spans: SpanTable, samples: Samples, facts: dict[str
     return findings
 
 
-def _starts_within(spans: SpanTable, steps: SpanTable) -> Any:
-    """Start stamps of the spans that lie in one of the steps."""
+def _steps_around(spans: SpanTable, steps: SpanTable) -> Any:
+    """The step that each span lies in; -1 for none."""
     at = np.searchsorted(steps.start_ns, spans.start_ns, side="right") - 1
-    inside = (at >= 0) & (spans.end_ns <= steps.end_ns[np.maximum(at, 0)])
-    return spans.start_ns[inside]
+    return np.where(spans.end_ns <= steps.end_ns[np.maximum(at, 0)], at, -1)
 
 
 def _memory(findings: Findings, facts: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ from importlib import import_module
 COMMANDS = {
     "doctor": "what this device can measure, what it cannot, and what would fix it",
     "list": "models, engines, sensors or data sets",
+    "show-model": "the layers of a network: shapes, parameters, multiply-accumulates, activations",
     "run": "measure a network's training or inference; a list of values is a sweep",
     "runs": "what is in the store",
     "show": "one run in full; where its time went by phase, layer or op",
@@ -45,7 +46,7 @@ def parser(chosen: str | None) -> argparse.ArgumentParser:
     for name, text in COMMANDS.items():
         sub = commands.add_parser(name, help=text, formatter_class=_Formatter)
         if name == chosen:
-            module = import_module(f"ergometer.cli.{name}")
+            module = import_module(f"ergometer.cli.{name.replace('-', '_')}")
             sub.description, sub.epilog = module.__doc__, module.EPILOG
             module.configure(sub)
             sub.set_defaults(execute=module.execute)

@@ -8,16 +8,18 @@ import time
 from functools import partial
 
 from ergometer.core import registry
+from ergometer.core.dataset import Dataset
 from ergometer.core.errors import UnavailableError, UsageError
 from ergometer.core.quantity import format_shape, format_value, parse_bytes, parse_seconds, parse_shape
 from ergometer.core.record import Record
 from ergometer.core.sensor import sysroot
 from ergometer.core.spec import Budget, Spec
 from ergometer.core.timebox import within
+from ergometer.run.fetch import make_ready
 from ergometer.run.host import choose_cores, memory_bytes
 from ergometer.run.interrupt import Interrupt
 from ergometer.run.parent import Progress, one_at_a_time, run_spec
-from ergometer.run.resolve import check, is_file
+from ergometer.run.resolve import check, is_file, of_suite
 from ergometer.store.database import Store
 
 _REDRAW_S = 0.5
@@ -43,15 +45,15 @@ def specs_of(arguments: argparse.Namespace) -> list[Spec]:
     shape = parse_shape(arguments.input) if arguments.input else None
     models: list[str] = []
     for text in arguments.models:
-        models += [text] if is_file(text) else _words(text, "MODEL", "lenet,squeezenet")
+        models += [text] if is_file(text) else _names(text)
     if arguments.steps is not None and arguments.time is not None:
         raise UsageError("--steps and --time exclude each other: give the number of steps, or the longest time.")
     modes = _words(arguments.mode, "--mode", "train,infer")
     if set(modes) - {"train", "infer"}:
         raise UsageError(f"--mode {arguments.mode!r} does not exist: choose train or infer.")
-    if modes == ["infer"] and arguments.classes is None and any(is_file(model) for model in models):
-        arguments.classes = 2  # inference has no labels to draw
-    sources = {model: check(model, shape, arguments.classes) for model in models}
+    inference_only = modes == ["infer"]
+    sources = {model: check(model, shape, arguments.classes, inference_only=inference_only) for model in models}
+    data = {model: _data_of(model, arguments) for model in models}
     engines = _words(arguments.engine, "--engine", "torch")
     devices = _words(arguments.device, "--device", "cpu,cuda")
     for engine, device in itertools.product(engines, devices):
@@ -59,7 +61,6 @@ def specs_of(arguments: argparse.Namespace) -> list[Spec]:
         if not probe.ok:
             remedy = f": {probe.remedy}" if probe.remedy else ""
             raise UnavailableError(f"engine {engine} does not work here, {probe.reason}{remedy}.")
-    registry.load("data", arguments.data)
     sensors = None
     if arguments.sensors is not None:
         sensors = tuple(_words(arguments.sensors, "--sensors", "rapl,thermal"))
@@ -87,8 +88,9 @@ def specs_of(arguments: argparse.Namespace) -> list[Spec]:
             threads=threads,
             batch=batch,
             input=shape,
-            classes=arguments.classes,
-            data=arguments.data,
+            classes=_classes_of(model, data[model], arguments.classes),
+            data=data[model].name,
+            data_dir=arguments.data_dir,
             seed=arguments.seed,
             steps=arguments.steps,
             warmup=arguments.warmup,
@@ -102,7 +104,40 @@ def specs_of(arguments: argparse.Namespace) -> list[Spec]:
     ]
     for spec in specs:
         _check_size(spec)
+    for dataset in {item.name: item for item in data.values()}.values():
+        make_ready(dataset, arguments.data_dir, lambda text: print(f"ergo: {text}", file=sys.stderr, flush=True))
     return specs
+
+
+def _names(text: str) -> list[str]:
+    """Models with their options: a comma separates models, or options (name=value) of the one before."""
+    names: list[str] = []
+    for word in _words(text, "MODEL", "lenet,squeezenet"):
+        if "=" in word and ":" not in word and names and ":" in names[-1]:
+            names[-1] += f",{word}"
+        else:
+            names.append(word)
+    return names
+
+
+def _data_of(model: str, arguments: argparse.Namespace) -> Dataset:
+    """The data set asked for, or the model's own; UsageError if it does not fit the model's task."""
+    task, default = "image classification", "synthetic"
+    if not is_file(model):
+        found = of_suite(model, None, None)
+        task, default = found.task, found.data
+    dataset: Dataset = registry.load("data", arguments.data or default)
+    if dataset.tasks and task not in dataset.tasks:
+        fits = [name for name, item in registry.load_all("data").items() if not item.tasks or task in item.tasks]
+        raise UsageError(f"{model} ({task}) cannot use data set {dataset.name}: choose from {', '.join(fits)}.")
+    return dataset
+
+
+def _classes_of(model: str, dataset: Dataset, given: int | None) -> int | None:
+    """The user's number of classes, else the data set's, else None for the model's own."""
+    if given is not None or not dataset.classes or is_file(model) or not of_suite(model, None, None).classes:
+        return given
+    return dataset.classes
 
 
 def _check_sensors(names: tuple[str, ...]) -> None:
@@ -113,13 +148,16 @@ def _check_sensors(names: tuple[str, ...]) -> None:
 
 
 def _check_size(spec: Spec) -> None:
-    """Refuse an input that the model cannot take, or a batch whose input alone is larger than the memory."""
+    """Refuse a single sample that is too small to train on, and a batch that is larger than the memory."""
     shape = spec.input
     if not is_file(spec.model):
-        model = registry.load("models", spec.model)
-        shape = spec.input or model.input
-        if not model.takes(shape):
-            raise UsageError(f"{spec.model} cannot take {format_shape(shape)}: it takes {model.takes_what()}.")
+        model = of_suite(spec.model, spec.input, None)
+        shape = model.input
+        if spec.mode == "train" and spec.batch == 1 and min(shape[1:], default=model.alone) < model.alone:
+            raise UsageError(
+                f"{spec.model} cannot be trained on one sample of {format_shape(shape)}, because its batch-norm would "
+                f"see a single value: use a larger --batch, or {model.alone} pixels a side."
+            )
     size = 4 * spec.batch
     for length in shape or ():
         size *= length

@@ -11,26 +11,32 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     from ergometer.core import registry
-    from ergometer.core.quantity import format_shape
+    from ergometer.core.quantity import format_shape, format_value
     from ergometer.report import terminal
 
     found = registry.load_all(arguments.kind)
     if arguments.kind == "models":
-        columns = ["model", "network", "task", "input", "classes", "what its papers say"]
+        columns = ["model", "network", "task", "input", "classes", "parameters", "MACs", "what its papers say"]
         rows = [
             [
                 name,
                 model.title,
                 model.task,
                 format_shape(model.input),
-                str(model.classes),
+                str(model.classes or ""),
+                f"{model.parameters:,}" if model.parameters else "",
+                format_value(model.macs, "params") if model.macs else "",
                 "\n".join(f"{paper}: {text}" for paper, text in model.papers.items()),
             ]
             for name, model in found.items()
         ]
     elif arguments.kind == "data":
-        columns = ["data", "what"]
-        rows = [[name, dataset.title] for name, dataset in found.items()]
+        columns = ["data", "what", "for", "works", "what or why"]
+        rows = []
+        for name, dataset in found.items():
+            probe = dataset.probe()
+            works = ["yes" if probe.ok else "no", terminal.escape(probe.reason)]
+            rows.append([name, dataset.title, ", ".join(dataset.tasks) or "every network", *works])
     else:
         from ergometer.run.examine import probe_engines, probe_sensors
 

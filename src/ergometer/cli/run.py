@@ -11,6 +11,8 @@ examples:
   ergo run mobilenet_v2 --batch 1,2,4,8
   ergo run lenet --mode infer --batch 16 --threads 1,2 --json out.json
   ergo run path/to/net.py:build --input 3x224x224 --classes 10
+  ergo run conv_only:width=256,depth=4 densenet40_12 --batch 8
+  ergo run lenet --data mnist --batch 32
   ergo run squeezenet --batch 1,64 --memory-limit 1GB
 exit status: 0 if every run ended ok, 1 if one did not, 2 for a wrong request, 3 if something is missing here,
 4 if the store cannot be used, 130 if interrupted.
@@ -19,7 +21,13 @@ exit status: 0 if every run ended ok, 1 if one did not, 2 for a wrong request, 3
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("models", nargs="+", metavar="MODEL", help="names from `ergo list models`, or file.py:function for your own")
+    add(
+        "models",
+        nargs="+",
+        metavar="MODEL",
+        help="from `ergo list models`, with options as in conv_only:width=256,depth=4; "
+        "or your own: file.py:function, file.onnx, file.pt2",
+    )
     add("--mode", default="train", metavar="train|infer", help="what to measure (default train)")
     add("--batch", default="1", metavar="N,...", help="samples per step (default 1)")
     add("--engine", default="torch", metavar="NAME,...", help="from `ergo list engines` (default torch)")
@@ -28,7 +36,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--cores", action="append", metavar="LIST", help="pin to cores: 0,2 or 0-3, big or little; repeat for a sweep")
     add("--input", metavar="CxHxW", help="input shape (default: the model's own)")
     add("--classes", type=int, metavar="N", help="number of classes (default: the model's own)")
-    add("--data", default="synthetic", metavar="NAME", help="from `ergo list data` (default synthetic)")
+    add("--data", metavar="NAME", help="from `ergo list data` (default: the model's own, which is synthetic for most)")
+    add("--data-dir", metavar="DIR", help="read the data set from this folder instead of downloading it")
     add("--time", metavar="TIME", help="longest time of the timed steps (default 15s); not with --steps")
     add("--steps", type=int, metavar="N", help="time exactly N steps instead of until the interval is narrow")
     add("--warmup", type=int, metavar="N", help="exactly N warm-up steps instead of until times are steady")

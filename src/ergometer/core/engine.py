@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ergometer.core.model import Model
+from ergometer.core.dataset import Environment
+from ergometer.core.model import Model, Pass
 from ergometer.core.probe import Probe
 from ergometer.core.span import Span
 from ergometer.core.spec import Spec
@@ -55,12 +56,25 @@ class MemoryParts:
     device_peak: int | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """One layer and one sample. activations: bytes that it keeps for the backward pass."""
+
+    name: str
+    kind: str
+    output: tuple[int, ...]
+    parameters: int
+    macs: int
+    activations: int
+
+
 class Engine(Protocol):
     name: str
     title: str
     extra: str
     devices: tuple[str, ...]
     phases: tuple[str, ...]
+    passes: tuple[Pass, ...]
 
     def probe(self, device: str) -> Probe: ...
 
@@ -72,15 +86,21 @@ class Engine(Protocol):
     def threads(self) -> int:
         """How many threads the engine uses on the CPU."""
 
-    def load(self, spec: Spec, model: Model, batch: Sequence[Any]) -> None:
-        """Build the model and move one batch (inputs, labels as numpy arrays) to the device."""
+    def load(self, spec: Spec, model: Model, batch: Sequence[Any], environment: Environment | None = None) -> None:
+        """Build the model and move one batch (a numpy array per field) to the device.
+
+        With an environment, every training step first acts in it and takes its batch from there.
+        """
+
+    def feed(self, batch: Sequence[Any]) -> None:
+        """Move another batch to the device, for the next steps."""
 
     def step(self) -> Step: ...
 
     def sync(self) -> None: ...
 
-    def learn(self, steps: int) -> Learning:
-        """Train on the fixed batch and report the losses and the parameters that did not change."""
+    def learn(self, steps: int, number: int = 0) -> Learning:
+        """Train on the fixed batch, one pass of the step alone; the losses and what did not change."""
 
     def ops(self, steps: int) -> list[Span]:
         """Run that many steps under the tracer; spans of kind step, phase and op, in monotonic ns."""
@@ -89,6 +109,9 @@ class Engine(Protocol):
         """Run one step under the memory tracer; the parts, and op spans with their bytes."""
 
     def counts(self) -> Counts: ...
+
+    def layers_of(self, model: Model) -> list[Layer]:
+        """Every layer of the model in the order of execution, found without running it on data."""
 
     def out_of_memory(self, error: BaseException) -> bool:
         """Whether the framework's error means that memory ran out."""

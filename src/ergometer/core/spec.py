@@ -34,6 +34,7 @@ class Spec:
     input: tuple[int, ...] | None = None
     classes: int | None = None
     data: str = "synthetic"
+    data_dir: str | None = None
     seed: int = 0
     steps: int | None = None
     warmup: int | None = None

@@ -1,18 +1,44 @@
 """Random data of the right shape: the default for timing."""
 
-from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ergometer.core.dataset import Dataset
+from ergometer.core.dataset import Dataset, Request
+from ergometer.core.model import Field
 
 
-def batch(shape: tuple[int, ...], classes: int, size: int, seed: int) -> Sequence[NDArray[np.generic]]:
-    """Standard normal inputs (float32) and uniform labels (int64), the same for the same seed."""
-    random = np.random.default_rng(seed)
-    inputs = random.standard_normal((size, *shape), dtype=np.float32)
-    return inputs, random.integers(0, classes, size=size, dtype=np.int64)
+class Synthetic:
+    """One batch, the same for the same seed: standard normal float32, or uniform whole numbers (int64)."""
+
+    fixed = True
+
+    def __init__(self, request: Request):
+        random = np.random.default_rng(request.seed)
+
+        def draw(field: Field) -> NDArray[Any]:
+            shape = (request.batch, *field.shape)
+            if field.high is None:
+                return random.standard_normal(shape, np.float32)
+            return random.integers(0, field.high, shape, np.int64)
+
+        self._batch = tuple(draw(field) for field in request.fields)
+
+    def batch(self) -> tuple[NDArray[Any], ...]:
+        return self._batch
 
 
-DATASET = Dataset(name="synthetic", title="random data of the model's input shape", batch=batch)
+DATASET = Dataset(
+    name="synthetic",
+    title="random data of the model's shapes",
+    tasks=(
+        "image classification",
+        "image generation",
+        "character prediction",
+        "question answering",
+        "translation",
+        "control",
+    ),
+    open=Synthetic,
+)

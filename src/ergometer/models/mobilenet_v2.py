@@ -4,6 +4,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from ergometer.core.model import Model
+from ergometer.models._layers import chain, normalized, small
 
 if TYPE_CHECKING:
     from torch import nn
@@ -12,25 +13,18 @@ if TYPE_CHECKING:
 _BLOCKS = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
 
 
-def build(classes: int) -> "nn.Module":
+def build(input: tuple[int, ...], classes: int) -> "nn.Module":
     import torch
     from torch import nn
-
-    def convolution(
-        name: str, inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1
-    ) -> dict[str, nn.Module]:
-        conv = nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, groups=groups, bias=False)
-        nn.init.kaiming_normal_(conv.weight, mode="fan_out")
-        return {name: conv, f"{name}_bn": nn.BatchNorm2d(outputs)}
 
     class InvertedResidual(nn.Sequential):
         def __init__(self, inputs: int, outputs: int, stride: int, expansion: int):
             hidden = inputs * expansion
             layers: dict[str, nn.Module] = {}
             if expansion > 1:
-                layers |= {**convolution("expand", inputs, hidden, 1), "expand_relu": nn.ReLU6()}
-            layers |= {**convolution("depthwise", hidden, hidden, 3, stride, hidden), "depthwise_relu": nn.ReLU6()}
-            layers |= convolution("project", hidden, outputs, 1)
+                layers |= {**normalized("expand", inputs, hidden, 1), "expand_relu": nn.ReLU6()}
+            layers |= normalized("depthwise", hidden, hidden, 3, stride, groups=hidden)
+            layers |= {"depthwise_relu": nn.ReLU6(), **normalized("project", hidden, outputs, 1)}
             super().__init__(OrderedDict(layers))
             self.residual = stride == 1 and inputs == outputs
 
@@ -39,18 +33,21 @@ def build(classes: int) -> "nn.Module":
             return x + out if self.residual else out
 
     channels = 32
-    layers: dict[str, nn.Module] = {**convolution("conv1", 3, channels, 3, 2), "conv1_relu": nn.ReLU6()}
+    layers: dict[str, nn.Module] = {**normalized("conv1", input[0], channels, 3, 2), "conv1_relu": nn.ReLU6()}
     for stage, (expansion, outputs, repeats, stride) in enumerate(_BLOCKS, 1):
         for repeat in range(repeats):
             block = InvertedResidual(channels, outputs, stride if repeat == 0 else 1, expansion)
             layers[f"block{stage}_{repeat + 1}"] = block
             channels = outputs
-    layers |= {**convolution("conv2", channels, 1280, 1), "conv2_relu": nn.ReLU6()}
-    last = nn.Linear(1280, classes)
-    nn.init.normal_(last.weight, std=0.01)
-    nn.init.zeros_(last.bias)
-    layers |= {"pool": nn.AdaptiveAvgPool2d(1), "flatten": nn.Flatten(), "dropout": nn.Dropout(0.2), "fc": last}
-    return nn.Sequential(OrderedDict(layers))
+    layers |= {
+        **normalized("conv2", channels, 1280, 1),
+        "conv2_relu": nn.ReLU6(),
+        "pool": nn.AdaptiveAvgPool2d(1),
+        "flatten": nn.Flatten(),
+        "dropout": nn.Dropout(0.2),
+        "fc": small(nn.Linear(1280, classes)),
+    }
+    return chain(layers)
 
 
 MODEL = Model(
@@ -60,6 +57,9 @@ MODEL = Model(
     input=(3, 224, 224),
     classes=1001,
     build=build,
+    parameters=3_506_153,
+    macs=300_775_552,
     smallest=32,
+    alone=33,
     papers={"EMDL21": "3.4M parameters stated; its authors' code has 3,506,153 (1001 classes)"},
 )

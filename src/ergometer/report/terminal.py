@@ -10,10 +10,24 @@ from rich.table import Table
 from rich.text import Text
 
 from ergometer.analyze.attribute import Share
-from ergometer.core.quantity import format_value
+from ergometer.core.engine import Layer
+from ergometer.core.model import Model
+from ergometer.core.quantity import format_shape, format_value
 from ergometer.core.record import Metric, Record
 
-__all__ = ["Fitted", "console", "escape", "metrics", "name_of", "remarks", "results", "runs", "shares", "status_text"]
+__all__ = [
+    "Fitted",
+    "console",
+    "escape",
+    "layers",
+    "metrics",
+    "name_of",
+    "remarks",
+    "results",
+    "runs",
+    "shares",
+    "status_text",
+]
 
 _STYLES = {"ok": "green", "running": "cyan", "interrupted": "yellow", "out_of_memory": "yellow"}
 _PLAIN_WIDTH = 200
@@ -116,23 +130,20 @@ def results(records: Sequence[Record]) -> Fitted:
         "cores": [",".join(map(str, record.spec.cores or ())) or "all" for record in records],
     }
     varying = [name for name, values in optional.items() if len(set(values)) > 1]
-    columns = [
-        "model",
-        "mode",
-        "batch",
-        *varying,
-        "status",
-        "step time",
-        "n",
-        "throughput",
-        "forward",
-        "backward",
-        "optimizer",
-        "peak memory",
-        "CPU",
-        "energy/step",
-        "hottest",
-    ]
+    # What only some runs have stands in the table only if one of these has it.
+    seldom = {"data": "data_time", "environment": "environment_time"}
+    present = {name: metric for name, metric in seldom.items() if any(metric in record.metrics for record in records)}
+    costs = {
+        "throughput": "throughput",
+        **present,
+        "forward": "forward_time",
+        "backward": "backward_time",
+        "optimizer": "optimizer_time",
+        "peak memory": "peak_memory",
+        "CPU": "cpu_utilisation",
+        "energy/step": "energy_per_step",
+    }
+    columns = ["model", "mode", "batch", *varying, "status", "step time", "n", *costs, "hottest"]
     rows = []
     for at, record in enumerate(records):
         found = record.metrics
@@ -146,18 +157,7 @@ def results(records: Sequence[Record]) -> Fitted:
                 status_text(record),
                 shown(step) + (_percent(step) if step else ""),
                 str(step.n) if step else "-",
-                *(
-                    shown(found.get(name))
-                    for name in (
-                        "throughput",
-                        "forward_time",
-                        "backward_time",
-                        "optimizer_time",
-                        "peak_memory",
-                        "cpu_utilisation",
-                        "energy_per_step",
-                    )
-                ),
+                *(shown(found.get(metric)) for metric in costs.values()),
                 shown(_hottest(record)),
             ]
         )
@@ -225,6 +225,28 @@ def metrics(record: Record) -> Fitted:
     ]
     columns = ["metric", "value", "low .. high", "n", "source", "note"]
     return Fitted("", columns, rows, left=("metric", "source", "note"), drop=("note", "n"))
+
+
+def layers(model: Model, found: Sequence[Layer]) -> Fitted:
+    """Every layer of a network for one sample, with the sums below."""
+    rows = [
+        [
+            escape(layer.name),
+            layer.kind,
+            format_shape(layer.output),
+            f"{layer.parameters:,}" if layer.parameters else "",
+            format_value(layer.macs, "params") if layer.macs else "",
+            format_value(layer.activations, "B") if layer.activations else "",
+        ]
+        for layer in found
+    ]
+    sums = [sum(getattr(layer, name) for layer in found) for name in ("parameters", "macs", "activations")]
+    whole = [f"{sums[0]:,}", format_value(sums[1], "params"), format_value(sums[2], "B")]
+    rows.append(["whole", "", "", *whole])
+    title = f"{model.name}: {model.title}, {model.task}, input {format_shape(model.input)}"
+    title += f", {model.classes} classes" if model.classes else ""
+    columns = ["layer", "kind", "output", "parameters", "MACs", "activations"]
+    return Fitted(escape(title), columns, rows, left=("layer", "kind"), drop=("kind",))
 
 
 def shares(found: Sequence[Share], level: str, most: int | None = None) -> Fitted:

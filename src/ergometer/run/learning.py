@@ -9,6 +9,7 @@ from ergometer.core.errors import ErgoError
 _ROUND = 5
 _ROUNDS = 6
 _FALL = 0.001
+_NEAR_ZERO = 0.1
 
 
 class NotLearningError(ErgoError):
@@ -16,7 +17,10 @@ class NotLearningError(ErgoError):
 
 
 def _falls(losses: list[float]) -> bool:
-    """Whether the losses go down, and not by chance: a Mann-Kendall trend test at about 1 in 100."""
+    """Whether the losses go down, and not by chance: a Mann-Kendall trend test at about 1 in 100.
+
+    A loss that is soon near zero has no trend any more: one that stays below a tenth of the first has fallen too.
+    """
     n = len(losses)
     if min(losses[1:]) >= losses[0] * (1 - _FALL):
         return False
@@ -25,6 +29,8 @@ def _falls(losses: list[float]) -> bool:
     )
     if n <= _ROUND:
         return trend == -n * (n - 1) // 2
+    if max(losses[n // 2 :]) < _NEAR_ZERO * losses[0]:
+        return True
     return trend < -3 * math.sqrt(n * (n - 1) * (2 * n + 5) / 18)
 
 
@@ -32,12 +38,23 @@ def check_learning(engine: Engine) -> dict[str, Any]:
     """Train on one fixed batch until the loss has fallen and every parameter has changed, or give up.
 
     Returns ok, reason and the losses. A few steps suffice for a network that learns; one with dropout may
-    need more, so up to 30 are tried.
+    need more, so up to 30 are tried. Where a step has several passes, each must learn while the others rest.
     """
+    losses: list[float] = []
+    for number, part in enumerate(engine.passes):
+        outcome = _check_pass(engine, number)
+        losses += outcome["losses"]
+        if not outcome["ok"]:
+            reason = f"{part.name}: {outcome['reason']}" if part.name else outcome["reason"]
+            return {"ok": False, "reason": reason, "losses": losses}
+    return {"ok": True, "reason": "", "losses": losses}
+
+
+def _check_pass(engine: Engine, number: int) -> dict[str, Any]:
     losses: list[float] = []
     stuck: dict[str, str] | None = None
     for _ in range(_ROUNDS):
-        outcome = engine.learn(_ROUND)
+        outcome = engine.learn(_ROUND, number)
         losses += outcome.losses
         if not all(math.isfinite(loss) for loss in losses):
             step = next(number for number, loss in enumerate(losses, 1) if not math.isfinite(loss))

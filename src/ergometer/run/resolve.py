@@ -1,10 +1,11 @@
-"""From the name of a model to the model: one of the suite, or a function in the user's own file."""
+"""From the name of a model to the model: one of the suite, or the user's own file."""
 
 import hashlib
 import importlib.util
 import inspect
 import sys
 import traceback
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,38 +14,56 @@ from ergometer.core.errors import UsageError
 from ergometer.core.model import Model
 from ergometer.core.spec import Spec
 
+_ARCHIVES = (".onnx", ".pt2")
+
 
 def is_file(name: str) -> bool:
-    return ".py:" in name or name.endswith(".py")
+    return ".py:" in name or name.endswith((".py", *_ARCHIVES))
 
 
-def check(name: str, shape: tuple[int, ...] | None, classes: int | None) -> dict[str, str]:
+def check(
+    name: str, shape: tuple[int, ...] | None, classes: int | None, *, inference_only: bool = False
+) -> dict[str, str]:
     """Refuse a model that cannot work, before anything runs; options that identify the user's file."""
     if not is_file(name):
-        registry.load("models", name)
+        of_suite(name, shape, classes)
         return {}
     path_text, _, function = name.partition(".py:")
-    path = Path(path_text.removesuffix(".py") + ".py")
-    if not function:
+    path = Path(name if name.endswith(_ARCHIVES) else path_text.removesuffix(".py") + ".py")
+    if path.suffix == ".py" and not function:
         raise UsageError(f"{name} names no function: write {path}:build, where build() returns the torch module.")
     try:
         source = path.read_bytes()
-        compile(source, str(path), "exec")
+        if path.suffix == ".py":
+            compile(source, str(path), "exec")
     except OSError as error:
         raise UsageError(f"{path} cannot be read ({(error.strerror or '').lower()}): check the path.") from error
     except (SyntaxError, ValueError) as error:
         line = getattr(error, "lineno", None)
         raise UsageError(f"{path} is not valid Python: {error.args[0]} (line {line}).") from error
-    if shape is None or classes is None:
-        raise UsageError(f"{name} needs --input (such as 3x224x224) and --classes (such as 10).")
+    if shape is None or (classes is None and not inference_only):
+        raise UsageError(f"{name} needs --input (such as 3x224x224) and, to train, --classes (such as 10).")
     return {"source": hashlib.sha256(source).hexdigest()[:12]}
+
+
+def of_suite(name: str, shape: tuple[int, ...] | None, classes: int | None) -> Model:
+    """A network of the suite with its options (`conv_only:width=256,depth=4`), input and classes."""
+    base, _, text = name.partition(":")
+    model: Model = registry.load("models", base)
+    return model.settle(shape, classes, model.parse_options(text))
 
 
 def resolve(spec: Spec) -> Model:
     """The model of a spec. Executes the user's file, so only a worker calls it."""
     if not is_file(spec.model):
-        model: Model = registry.load("models", spec.model)
-        return model
+        return of_suite(spec.model, spec.input, spec.classes)
+    assert spec.input is not None
+    classes = spec.classes or 2  # without labels to draw, in inference, it does not matter
+    own = Model(
+        name=spec.model, title=spec.model, task="your own", input=spec.input, classes=classes, build=_no_builder
+    )
+    if spec.model.endswith(_ARCHIVES):
+        return replace(own, file=Path(spec.model).resolve())
     path_text, _, function = spec.model.partition(".py:")
     path = Path(path_text + ".py").resolve()
     builder = getattr(_import(path), function, None)
@@ -53,15 +72,11 @@ def resolve(spec: Spec) -> Model:
         builder = lambda: built  # noqa: E731 - a module that is there already
     if not callable(builder):
         raise UsageError(f"{path.name} has no function {function!r}: write one that returns the torch module.")
-    assert spec.input is not None and spec.classes is not None
-    return Model(
-        name=spec.model,
-        title=spec.model,
-        task="classification",
-        input=spec.input,
-        classes=spec.classes,
-        build=lambda classes: _call(builder, classes, spec.model, path),
-    )
+    return replace(own, build=lambda input, classes: _call(builder, classes, spec.model, path))
+
+
+def _no_builder(*_: Any) -> Any:
+    raise UsageError("a model that is a file is opened by the engine, which cannot open this one.")
 
 
 def _import(path: Path) -> Any:
@@ -87,10 +102,14 @@ def _call(builder: Any, classes: int, name: str, path: Path) -> Any:
 
 
 def described(error: BaseException, path: Path) -> str:
-    """The error and the last line of the user's file on its way."""
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    """The error and the lines of the user's own files on its way, ours and the framework's left out."""
+    frames = [
+        f"{Path(frame.filename).name} line {frame.lineno} in {frame.name}: {frame.line}"
+        for frame in traceback.extract_tb(error.__traceback__)
+        if Path(frame.filename).is_relative_to(path.parent)
+    ]
     first = (str(error).strip().splitlines() or [""])[0]
     if "attempted relative import" in first:
         first += " (write `from sibling import x`: the file's own folder is on the path)"
-    where = f" (line {lines[-1]})" if lines else ""
+    where = f" ({'; '.join(frames)})" if frames else ""
     return f"{type(error).__name__}: {first}{where}"

@@ -9,6 +9,7 @@ can look at it once more.
 
 import dataclasses
 import json
+import math
 import os
 import re
 import signal
@@ -23,10 +24,12 @@ from typing import Any
 from ergometer.analyze.statistics import TARGET, settled, spread
 from ergometer.core import registry
 from ergometer.core.clock import now_ns
+from ergometer.core.dataset import Dataset, Request
 from ergometer.core.engine import Engine
-from ergometer.core.errors import ErgoError, UnavailableError, UsageError
+from ergometer.core.errors import ErgoError, StoreError, UnavailableError, UsageError
 from ergometer.core.span import Span
 from ergometer.core.spec import Spec
+from ergometer.run.fetch import folder_of
 from ergometer.run.learning import NotLearningError, check_learning
 from ergometer.run.resolve import described, is_file, resolve
 from ergometer.store.home import write_json
@@ -55,6 +58,7 @@ class Worker:
         self._told_ns = 0
         # Stamps of the timed steps. Not a list of objects: the worker's own memory is part of what is measured.
         self._marks = array("q")
+        self._loads = array("q")
         signal.signal(signal.SIGTERM, self._on_stop)
 
     def _on_stop(self, number: int, frame: Any) -> None:
@@ -88,11 +92,14 @@ class Worker:
         self.facts["versions"] = engine.versions()
         baseline = resident_bytes("VmRSS")
         model = resolve(spec)
-        batch = registry.load("data", spec.data).batch(
-            spec.input or model.input, spec.classes or model.classes, spec.batch, spec.seed
+        dataset: Dataset = registry.load("data", spec.data)
+        self.stream = dataset.open(
+            Request(fields=model.fields(), batch=spec.batch, seed=spec.seed, folder=folder_of(dataset, spec.data_dir))
         )
+        environment = self.stream if hasattr(self.stream, "play") else None
+        self._fixed = self.stream.fixed or environment is not None
         try:
-            engine.load(spec, model, batch)
+            engine.load(spec, model, self.stream.batch(), environment)
             self.facts["threads"] = engine.threads()
             self.stage("first step")
             engine.step()
@@ -133,6 +140,7 @@ class Worker:
         end_ns = now_ns() + int(budget_s * 1e9)
         shortest_ns = now_ns() + int(min(_SHORTEST_S, budget_s) * 1e9)
         while not self.stop:
+            self._next_batch(engine)
             step = engine.step()
             marks.extend(step.marks)
             times.append((step.marks[-1] - step.marks[0]) * 1e-9)
@@ -148,15 +156,24 @@ class Worker:
                     break
                 check_at = count + max(1, count // 10)
         if spec.mode == "train" and not self.stop:
-            final = engine.learn(1).losses[0]
-            self.facts["final_loss"] = final
-            if final != final or abs(final) == float("inf"):
+            finals = [engine.learn(1, number).losses[0] for number in range(len(engine.passes))]
+            self.facts["final_loss"] = sum(finals)
+            if not math.isfinite(sum(finals)):
                 raise NotLearningError(
-                    f"the loss became {final} after {len(times)} steps: these times are not of training"
+                    f"the loss became {sum(finals)} after {len(times)} steps: these times are not of training"
                 )
+
+    def _next_batch(self, engine: Engine) -> None:
+        """Load the next batch, outside of the step: what that takes is measured apart."""
+        if not self._fixed:
+            self._loads.append(now_ns())
+            engine.feed(self.stream.batch())
+            self._loads.append(now_ns())
 
     def _keep_steps(self, phases: tuple[str, ...]) -> None:
         """Spans of the timed steps, made once the peak of memory has been read."""
+        for number, (start, end) in enumerate(zip(self._loads[::2], self._loads[1::2], strict=True)):
+            self.spans.append(Span(start, end, "load", "timed", number))
         width = len(phases) + 1
         for number in range(len(self._marks) // width):
             marks = self._marks[number * width : (number + 1) * width]
@@ -176,11 +193,13 @@ class Worker:
         end = time.monotonic() + budget_s / 2
         wanted = self.spec.warmup
         while len(times) < (_MOST_WARMUP if wanted is None else wanted):
+            self._next_batch(engine)
             step = engine.step()
             times.append((step.marks[-1] - step.marks[0]) * 1e-9)
             self._tell(step.marks[-1], len(times), times)
             if wanted is None and (settled(times) or time.monotonic() > end):
                 break
+        del self._loads[:]
         self.facts["warmup_steps"] = len(times)
         if wanted is None:
             self.facts["warmup_settled"] = settled(times)
@@ -210,7 +229,7 @@ def resident_bytes(field: str) -> int:
 def explained(error: Exception, spec: Spec) -> str:
     """One sentence for an error of the framework or of the user's model."""
     if is_file(spec.model):
-        path = Path(spec.model.partition(".py:")[0] + ".py").resolve()
+        path = Path(spec.model.partition(":")[0]).resolve()
         return f"{spec.model} failed with batch {spec.batch}: {described(error, path)}"
     first = (str(error).strip().splitlines() or [""])[0]
     return f"{type(error).__name__}: {first}"
@@ -226,7 +245,7 @@ def main() -> None:
         worker.end("interrupted", f"stopped by the user during {worker.stage_name}")
     except UnavailableError as error:
         worker.end("unsupported", str(error))
-    except UsageError as error:
+    except (UsageError, StoreError) as error:
         worker.end("failed", str(error))
     except NotLearningError as error:
         worker.end("not_learning", str(error))

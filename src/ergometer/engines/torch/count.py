@@ -1,6 +1,6 @@
 """Multiply-accumulates and bytes of one step, counted while it runs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ergometer.engines.torch.engine import Torch
 
 
-class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Adds up what every op that reaches the backend does."""
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if func._overloadpacket not in flop_registry:
+        if func._overloadpacket not in flop_registry and func._overloadpacket not in _FORMULAS:
             with self:  # in inference, composite ops (conv2d) arrive whole: count what they consist of
                 out = func.decompose(*args, **kwargs)
             if out is not NotImplemented:
@@ -41,8 +41,8 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 def _macs(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> int:
     packet = func._overloadpacket
-    if packet is torch.ops.aten.convolution_backward:
-        return _convolution_backward_macs(args)
+    if packet in _FORMULAS:
+        return _FORMULAS[packet](args)
     formula: Callable[..., int] | None = flop_registry.get(packet)
     return formula(*args, **kwargs, out_val=out) // 2 if formula else 0
 
@@ -60,16 +60,47 @@ def _convolution_backward_macs(args: tuple[Any, ...]) -> int:
     return int(forward) * (int(mask[0]) + int(mask[1]))
 
 
+def _recurrent(inputs: Any, weights: Iterable[Any]) -> int:
+    """Every weight matrix meets every time step of every sample once."""
+    matrices = sum(int(weight.numel()) for weight in weights if weight.ndim == 2)
+    return int(inputs.shape[0] * inputs.shape[1]) * matrices
+
+
+def _attention(query: Any, key: Any, value: Any) -> tuple[int, int]:
+    """(query x key, weights x value)."""
+    pairs = query.shape[:-1].numel() * key.shape[-2]
+    return int(pairs * query.shape[-1]), int(pairs * value.shape[-1])
+
+
+def _attention_backward(args: tuple[Any, ...]) -> int:
+    """The scores once more, and two gradients for each of the two products."""
+    scores, mixed = _attention(*args[1:4])
+    return 3 * scores + 2 * mixed
+
+
+_ATEN = torch.ops.aten
+# What torch's own formulas miscount or leave out.
+_FORMULAS: dict[Any, Callable[[tuple[Any, ...]], int]] = {
+    _ATEN.convolution_backward: _convolution_backward_macs,
+    _ATEN.mkldnn_rnn_layer: lambda args: _recurrent(args[0], args[1:3]),
+    _ATEN.mkldnn_rnn_layer_backward: lambda args: 2 * _recurrent(args[0], args[1:3]),
+    _ATEN._cudnn_rnn: lambda args: _recurrent(args[0], args[1]),
+    _ATEN._cudnn_rnn_backward: lambda args: 2 * _recurrent(args[0], args[1]),
+    _ATEN._scaled_dot_product_flash_attention_for_cpu: lambda args: sum(_attention(*args[:3])),
+    _ATEN._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward,
+}
+
+
 def count(engine: "Torch") -> Counts:
-    """Counts of one step of the loaded model."""
-    with _Counter() as forward:
-        loss = engine.forward()
-    backward = _Counter()
-    if engine.training:
-        with backward:
-            loss.backward()  # type: ignore[no-untyped-call]
-        assert engine.optimizer is not None
-        engine.optimizer.zero_grad(set_to_none=True)
+    """Counts of one step of the loaded model, all its passes together."""
+    forward, backward = Counter(), Counter()
+    for number in range(len(engine.passes) if engine.training else 1):
+        with forward:
+            loss = engine.forward(number)
+        if engine.training:
+            with backward:
+                engine.backward(loss, number)
+            engine.optimizers[number].zero_grad(set_to_none=True)
     return Counts(
         parameters=sum(p.numel() for p in engine.module.parameters()),
         macs_forward=forward.macs,

@@ -1,17 +1,19 @@
 """One training or inference step in eager PyTorch, on the CPU or on CUDA."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from ergometer.core.clock import now_ns
-from ergometer.core.engine import Counts, Learning, MemoryParts, Step
+from ergometer.core.dataset import Environment
+from ergometer.core.engine import Counts, Layer, Learning, MemoryParts, Step
 from ergometer.core.errors import UsageError
-from ergometer.core.model import Model
+from ergometer.core.model import Model, Pass
 from ergometer.core.probe import Probe
 from ergometer.core.span import Span
 from ergometer.core.spec import Spec
+from ergometer.engines.torch.files import open_file, set_training
 
 if TYPE_CHECKING:
     import torch
@@ -64,7 +66,7 @@ class Torch:
 
         return torch.get_num_threads()
 
-    def load(self, spec: Spec, model: Model, batch: Sequence[Any]) -> None:
+    def load(self, spec: Spec, model: Model, batch: Sequence[Any], environment: Environment | None = None) -> None:
         import torch
 
         torch.manual_seed(spec.seed)
@@ -72,75 +74,101 @@ class Torch:
             torch.set_num_threads(spec.threads)
         self.layers: list[tuple[str, str]] | None = None
         self.training = spec.mode == "train"
-        self.phases = ("forward", "backward", "optimizer") if self.training else ("forward",)
         self.device = torch.device(spec.device)
-        self.module: torch.nn.Module = model.build(spec.classes or model.classes)
+        self.environment = environment if self.training else None
+        self.passes = model.passes or (Pass(name="", loss=cross_entropy),)
+        self.phases = ("environment",) * (self.environment is not None) + ("forward", "backward", "optimizer") * len(
+            self.passes
+        )
+        if not self.training:
+            self.phases = ("forward",)
+        self.module: torch.nn.Module = open_file(model, self.training) if model.file else model.make()
         if not isinstance(self.module, torch.nn.Module):
             raise UsageError(f"{spec.model} returned {type(self.module).__name__}, not a torch.nn.Module.")
-        self.module.to(self.device).train(self.training)
-        self.inputs, self.labels = (torch.from_numpy(array).to(self.device) for array in batch)
+        self.module.to(self.device)
+        set_training(self.module, self.training)
+        self.companion: torch.nn.Module | None = model.make_companion() if self.training else None
+        if self.companion is not None:
+            self.companion.to(self.device).eval().requires_grad_(False)
+        self.refresh, self.updates = model.refresh, 0
+        if self.refresh and self.companion is not None:
+            self._refresh()
+        names = [item.name for item in model.fields()]
+        self.fed = [names.index(name) for name in model.feeds or names[:-1]]
+        self.feed(batch)
         self.parameters = {name: p for name, p in self.module.named_parameters() if p.requires_grad}
         if self.training and not self.parameters:
             raise UsageError(f"{spec.model} has no trainable parameter: use --mode infer.")
-        self.loss = torch.nn.CrossEntropyLoss()
-        self.optimizer = (
-            torch.optim.SGD(self.parameters.values(), lr=LEARNING_RATE, momentum=MOMENTUM) if self.training else None
-        )
+        self.trained = [
+            {name: p for name, p in self.parameters.items() if name.startswith(part.parameters)} for part in self.passes
+        ]
+        self.optimizers = [
+            torch.optim.SGD(group.values(), lr=LEARNING_RATE, momentum=MOMENTUM) for group in self.trained
+        ] * self.training
 
-    def forward(self) -> "torch.Tensor":
-        """The loss in training, the output in inference."""
+    def feed(self, batch: Sequence[Any]) -> None:
+        import torch
+
+        self.batch = tuple(torch.from_numpy(array).to(self.device) for array in batch)
+        self.inputs = tuple(self.batch[at] for at in self.fed)
+
+    def forward(self, number: int = 0) -> "torch.Tensor":
+        """The loss of a pass in training, the output in inference."""
         import torch
 
         if not self.training:
             with torch.inference_mode():
-                return self.module(self.inputs)  # type: ignore[no-any-return]
-        scores = self.module(self.inputs)
-        if not isinstance(scores, torch.Tensor):
-            raise UsageError(f"the module returned {type(scores).__name__}: return one tensor, a score per class.")
-        return self.loss(scores, self.labels)  # type: ignore[no-any-return]
+                return self.module(*self.inputs)  # type: ignore[no-any-return]
+        return self.passes[number].loss(self.module, self.companion, self.batch)  # type: ignore[no-any-return]
 
-    def update(self) -> None:
-        assert self.optimizer is not None
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+    def backward(self, loss: "torch.Tensor", number: int) -> None:
+        if len(self.passes) == 1:
+            loss.backward()  # type: ignore[no-untyped-call]
+        else:  # only what this pass trains gets a gradient
+            loss.backward(inputs=list(self.trained[number].values()))  # type: ignore[no-untyped-call]
 
-    def step(self) -> Step:
-        if self.device.type == "cuda":
-            return self._cuda_step()
-        start = now_ns()
-        loss = self.forward()
-        after_forward = now_ns()
-        if not self.training:
-            return Step((start, after_forward))
-        loss.backward()  # type: ignore[no-untyped-call]
-        after_backward = now_ns()
-        self.update()
-        return Step((start, after_forward, after_backward, now_ns()))
+    def update(self, number: int) -> None:
+        optimizer = self.optimizers[number]
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        self.updates += 1
+        if self.refresh and self.updates % self.refresh == 0:
+            self._refresh()
 
-    def _cuda_step(self) -> Step:
-        """Phases end when the device has finished them: taken from device events, not from the host's clock."""
+    def _refresh(self) -> None:
+        assert self.companion is not None
+        self.companion.load_state_dict(self.module.state_dict())
+
+    def _play(self) -> None:
+        """Let the network act, and take the next batch from what happened."""
         import torch
 
-        events = [
-            torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-            for _ in range(len(self.phases) + 1)
-        ]
-        issued = [start := now_ns()]
-        events[0].record()
-        loss = self.forward()
-        events[1].record()
-        issued.append(now_ns())
-        if self.training:
-            loss.backward()  # type: ignore[no-untyped-call]
-            events[2].record()
-            issued.append(now_ns())
-            self.update()
-            events[3].record()
-            issued.append(now_ns())
-        torch.cuda.synchronize()
-        end = now_ns()
-        inner = [start + int(events[0].elapsed_time(event) * 1e6) for event in events[1:-1]]
-        return Step((start, *(min(mark, end) for mark in inner), end), tuple(issued))
+        def policy(states: Any) -> Any:
+            with torch.inference_mode():
+                return self.module(torch.from_numpy(states).to(self.device)).cpu().numpy()
+
+        assert self.environment is not None
+        self.environment.play(policy)
+        self.feed(self.environment.batch())
+
+    def step(self) -> Step:
+        clock = _DeviceClock(len(self.phases)) if self.device.type == "cuda" else _HostClock()
+        clock.mark()
+        if not self.training:
+            self.forward()
+            clock.mark()
+            return clock.step()
+        if self.environment is not None:
+            self._play()
+            clock.mark()
+        for number in range(len(self.passes)):
+            loss = self.forward(number)
+            clock.mark()
+            self.backward(loss, number)
+            clock.mark()
+            self.update(number)
+            clock.mark()
+        return clock.step()
 
     def sync(self) -> None:
         if self.device.type == "cuda":
@@ -148,20 +176,21 @@ class Torch:
 
             torch.cuda.synchronize()
 
-    def learn(self, steps: int) -> Learning:
-        before = {name: _digest(p) for name, p in self.parameters.items()}
-        largest = dict.fromkeys(self.parameters, 0.0)
+    def learn(self, steps: int, number: int = 0) -> Learning:
+        parameters = self.trained[number]
+        before = {name: _digest(p) for name, p in parameters.items()}
+        largest = dict.fromkeys(parameters, 0.0)
         losses = []
         for _ in range(steps):
-            loss = self.forward()
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss = self.forward(number)
+            self.backward(loss, number)
             losses.append(float(loss.detach()))
-            for name, p in self.parameters.items():
+            for name, p in parameters.items():
                 if p.grad is not None:
                     largest[name] = max(largest[name], float(p.grad.abs().max()))
-            self.update()
+            self.update(number)
         stuck = {}
-        for name, p in self.parameters.items():
+        for name, p in parameters.items():
             if _digest(p) != before[name]:
                 continue
             if largest[name] == 0.0:
@@ -186,6 +215,11 @@ class Torch:
 
         return count(self)
 
+    def layers_of(self, model: Model) -> list[Layer]:
+        from ergometer.engines.torch.layers import layers_of
+
+        return layers_of(model)
+
     def out_of_memory(self, error: BaseException) -> bool:
         words = ("can't allocate memory", "not enough memory", "out of memory", "Storage size calculation overflowed")
         return isinstance(error, MemoryError) or any(word in str(error) for word in words)
@@ -194,20 +228,79 @@ class Torch:
         self.sync()
 
     def state_bytes(self) -> dict[str, int]:
-        """Bytes of parameters, gradients (when they exist), optimizer state and one input batch."""
-        trainable = sum(p.numel() * p.element_size() for p in self.parameters.values())
-        everything = sum(p.numel() * p.element_size() for p in self.module.parameters())
-        state = self.optimizer.state.values() if self.optimizer else ()
-        optimizer = sum(
-            t.numel() * t.element_size() for entry in state for t in entry.values() if hasattr(t, "element_size")
-        )
-        batch = sum(t.numel() * t.element_size() for t in (self.inputs, self.labels))
+        """Bytes of parameters (the companion's too), gradients (when they exist), optimizer state and one batch."""
+        networks = [network for network in (self.module, self.companion) if network is not None]
         return {
-            "parameters": everything,
-            "gradients": trainable if self.training else 0,
-            "optimizer": optimizer,
-            "input": batch,
+            "parameters": _bytes(p for network in networks for p in network.parameters()),
+            "gradients": _bytes(self.parameters.values()) if self.training else 0,
+            "optimizer": _bytes(
+                tensor
+                for optimizer in self.optimizers
+                for entry in optimizer.state.values()
+                for tensor in entry.values()
+                if hasattr(tensor, "element_size")
+            ),
+            "input": _bytes(self.batch),
         }
+
+
+class _HostClock:
+    """Boundaries of a step that runs as it is issued."""
+
+    def __init__(self) -> None:
+        self.marks: list[int] = []
+
+    def mark(self) -> None:
+        self.marks.append(now_ns())
+
+    def step(self) -> Step:
+        return Step(tuple(self.marks))
+
+
+class _DeviceClock:
+    """Phases end when the device has finished them: taken from device events, not from the host's clock."""
+
+    def __init__(self, phases: int) -> None:
+        import torch
+
+        self.issued: list[int] = []
+        self.events = [
+            torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+            for _ in range(phases + 1)
+        ]
+
+    def mark(self) -> None:
+        if not self.issued:
+            self.issued.append(now_ns())
+            self.events[0].record()
+            return
+        self.events[len(self.issued)].record()
+        self.issued.append(now_ns())
+
+    def step(self) -> Step:
+        import torch
+
+        torch.cuda.synchronize()
+        end, start = now_ns(), self.issued[0]
+        inner = [start + int(self.events[0].elapsed_time(event) * 1e6) for event in self.events[1:-1]]
+        return Step((start, *(min(mark, end) for mark in inner), end), tuple(self.issued))
+
+
+def cross_entropy(module: Any, companion: Any, batch: tuple[Any, ...]) -> Any:
+    """Of the scores (classes last) and the last field of the batch, a class for each position that it has."""
+    import torch
+
+    *inputs, labels = batch
+    scores = module(*inputs)
+    if not isinstance(scores, torch.Tensor):
+        raise UsageError(f"the module returned {type(scores).__name__}: return one tensor, a score per class.")
+    if labels.ndim > 1:
+        scores, labels = scores.flatten(0, labels.ndim - 1), labels.flatten()
+    return torch.nn.functional.cross_entropy(scores, labels)
+
+
+def _bytes(tensors: "Iterable[torch.Tensor]") -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 def _digest(parameter: "torch.Tensor") -> bytes:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _NODE = "autograd::engine::evaluate_function: "
 _LOSS = "(loss)"
+_COMPANION = "(companion)"
 
 
 @dataclass(slots=True)
@@ -44,11 +45,14 @@ class _Op:
 class _ModuleClock:
     """Intervals during which each module ran its forward, on the real-time clock that kineto uses."""
 
-    def __init__(self, module: torch.nn.Module):
+    def __init__(self, engine: "Torch"):
         self.intervals: list[tuple[int, int, str]] = []
         self._stack: list[tuple[str, int]] = []
         self._handles = []
-        for name, child in module.named_modules():
+        named = list(engine.module.named_modules())
+        if engine.companion is not None:
+            named += engine.companion.named_modules(prefix=_COMPANION)
+        for name, child in named:
             self._handles.append(child.register_forward_pre_hook(self._enter(name)))
             self._handles.append(child.register_forward_hook(self._leave))
 
@@ -153,7 +157,7 @@ def _map_layers(engine: "Torch") -> list[tuple[str, str]]:
     """(op, layer) of every forward op of a step, in order; found once for a loaded model."""
     if engine.layers is not None:
         return engine.layers
-    clock = _ModuleClock(engine.module)
+    clock = _ModuleClock(engine)
     try:
         with _profiler(engine) as tracer:
             step = engine.step()
@@ -216,7 +220,7 @@ def trace_ops(engine: "Torch", steps: int) -> list[Span]:
 
 
 def _trace_with_hooks(engine: "Torch", steps: int) -> list[Span]:
-    clock = _ModuleClock(engine.module)
+    clock = _ModuleClock(engine)
     try:
         with _profiler(engine) as tracer:
             done = [engine.step() for _ in range(steps)]
@@ -270,7 +274,7 @@ def trace_memory(engine: "Torch") -> tuple[MemoryParts, list[Span]]:
         ((e.start_ns(), e.nbytes()) for e in events if e.name() == "[memory]"), key=lambda item: item[0]
     )
     state = engine.state_bytes()
-    parts = MemoryParts(**state, activations=_activations(engine, allocations, done[0].marks[1] - offset))
+    parts = MemoryParts(**state, activations=_activations(engine, allocations, done[0], offset))
 
     ops = _outermost([e for e in events if e.name() != "[memory]"])
     owners = _set_phases(ops, done, engine.phases, offset)
@@ -298,28 +302,33 @@ def trace_memory(engine: "Torch") -> tuple[MemoryParts, list[Span]]:
     return parts, spans
 
 
-def _activations(engine: "Torch", allocations: list[tuple[int, int]], forward_end: int) -> int:
-    """Bytes that the forward pass leaves for the backward pass; in inference, the most it held at once."""
-    live = highest = 0
-    for stamp, size in allocations:
-        if stamp > forward_end:
-            break
-        live += size
-        highest = max(highest, live)
-    return max(0, live if engine.training else highest)
+def _activations(engine: "Torch", allocations: list[tuple[int, int]], step: Step, offset: int) -> int:
+    """Bytes that a forward pass leaves for its backward pass; in inference, the most it held at once."""
+    most = 0
+    for phase, start, end in zip(engine.phases, step.marks, step.marks[1:], strict=False):
+        if phase != "forward":
+            continue
+        live = highest = 0
+        for stamp, size in allocations:
+            if start - offset <= stamp <= end - offset:
+                live += size
+                highest = max(highest, live)
+        most = max(most, live if engine.training else highest)
+    return most
 
 
 def _cuda_memory(engine: "Torch") -> MemoryParts:
     engine.sync()
     torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated()
-    result = engine.forward()
-    engine.sync()
-    held = torch.cuda.memory_allocated() if engine.training else torch.cuda.max_memory_allocated()
-    if engine.training:
-        result.backward()  # type: ignore[no-untyped-call]
-        engine.update()
+    activations = 0
+    for number in range(len(engine.passes) if engine.training else 1):
+        before = torch.cuda.memory_allocated()
+        result = engine.forward(number)
         engine.sync()
-    return MemoryParts(
-        **engine.state_bytes(), activations=max(0, held - before), device_peak=torch.cuda.max_memory_reserved()
-    )
+        held = torch.cuda.memory_allocated() if engine.training else torch.cuda.max_memory_allocated()
+        activations = max(activations, held - before)
+        if engine.training:
+            engine.backward(result, number)
+            engine.update(number)
+            engine.sync()
+    return MemoryParts(**engine.state_bytes(), activations=activations, device_peak=torch.cuda.max_memory_reserved())

@@ -1,0 +1,21 @@
+"""GoogLeNet as EMDL21's authors meant it: without the 1x1 convolution before the second one, and with ReLU."""
+
+from functools import partial
+
+from ergometer.core.model import Model
+from ergometer.models._inception import build
+
+MODEL = Model(
+    name="googlenet",
+    title="GoogLeNet of EMDL21",
+    task="image classification",
+    input=(3, 224, 224),
+    classes=10,
+    build=partial(build, reduce=False),
+    parameters=5_979_642,
+    macs=1_568_813_056,
+    smallest=32,
+    papers={
+        "EMDL21": "6.8M parameters stated; its authors' code has 5,979,642, and neither ReLU nor a loss that falls"
+    },
+)
