@@ -21,7 +21,7 @@ run: setup
 test: setup
 	$(BIN)/pytest
 
-# Every network of the suite through `ergo run`: some minutes.
+# Every network of the suite through `ergo run`, and the largest at their full size: some minutes.
 test-slow: setup
 	$(BIN)/pytest -m slow
 

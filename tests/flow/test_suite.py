@@ -57,6 +57,21 @@ def test_every_network_trains_and_infers(ergo: Ergo, name: str) -> None:
     assert [record["status"] for record in found] == ["ok"] * 4, [record["reason"] for record in found]
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", ["vgg19", "bert", "resnet101", "resnet152", "densenet100_12", "seq2seq"])
+def test_what_the_tx2_paper_could_not_train_trains_in_4_gb(ergo: Ergo, name: str) -> None:
+    (record,) = records(ergo, name, "--memory-limit", "4GB", *QUICK)
+    assert record["status"] == "ok", record["reason"]
+    assert record["metrics"]["peak_memory"]["value"] < 4e9
+
+
+def test_a_network_that_is_too_large_is_a_row_with_its_peak(ergo: Ergo) -> None:
+    found = records(ergo, "vgg19", "lenet", "--memory-limit", "700MB", *QUICK)
+    assert [record["status"] for record in found] == ["out_of_memory", "ok"]
+    assert 3e8 < found[0]["metrics"]["peak_memory"]["value"] < 9e8
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
