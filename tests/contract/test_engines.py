@@ -11,7 +11,7 @@ from torch import nn
 from ergometer.core import registry
 from ergometer.core.dataset import Request
 from ergometer.core.engine import Engine
-from ergometer.core.model import Model
+from ergometer.core.model import Model, Pass
 from ergometer.core.probe import Probe
 from ergometer.core.spec import Spec
 
@@ -223,6 +223,58 @@ def test_a_bias_before_batch_norm_is_not_stuck() -> None:
     """Its true gradient is zero: the update is below its precision, and that is no fault of the network."""
     engine = load("torch", "cpu", "train")
     assert engine.learn(5).stuck == {}
+
+
+def test_passes_companion_and_environment_are_attributed() -> None:
+    """A step of two passes books each op on its own layer, and those of a frozen companion under its name."""
+
+    class Pair(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.two = nn.Linear(6, 4), nn.Linear(6, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.one(x)
+
+    def loss(part: str) -> Any:
+        return lambda module, companion, batch: (getattr(module, part)(batch[0]) - companion(batch[0])).square().mean()
+
+    model = Model(
+        name="p",
+        title="p",
+        task="t",
+        input=(6,),
+        classes=4,
+        build=lambda input, classes: Pair(),
+        passes=(
+            Pass(name="a", loss=loss("one"), parameters="one."),
+            Pass(name="b", loss=loss("two"), parameters="two."),
+        ),
+        companion=lambda input, classes: nn.Linear(6, 4),
+    )
+    engine = load("torch", "cpu", "train", model)
+    assert engine.phases == ("forward", "backward", "optimizer") * 2
+    ops = [span for span in engine.ops(3) if span.kind == "op"]
+    layers = {(span.phase, span.layer) for span in ops if span.name in ("linear", "AddmmBackward0")}
+    assert {("forward", "one"), ("forward", "two"), ("forward", "(companion)")} <= layers
+    backward = [span.layer for span in ops if span.name == "AddmmBackward0"]
+    assert backward == ["one", "two"] * 3
+    parts, _ = engine.memory()
+    assert parts.gradients == 4 * 28 and parts.parameters == 4 * 28 * 3
+
+
+def test_attention_in_inference_is_counted() -> None:
+    """torch fuses a whole transformer layer in inference; its multiply-accumulates count all the same."""
+
+    def build(input: tuple[int, ...], classes: int) -> nn.Module:
+        return nn.Sequential(
+            nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), nn.Flatten(), nn.Linear(40, classes)
+        )
+
+    model = Model(name="t", title="t", task="t", input=(5, 8), classes=4, build=build)
+    per_sample = 5 * (4 * 8 * 8 + 2 * 8 * 16) + 2 * 5 * 5 * 8 + 40 * 4
+    assert load("torch", "cpu", "infer", model).counts().macs_forward == 4 * per_sample
+    assert load("torch", "cpu", "train", model).counts().macs_forward == 4 * per_sample
 
 
 def test_running_out_of_memory_is_recognised() -> None:

@@ -79,4 +79,5 @@ def test_every_pass_must_learn() -> None:
 
 def test_a_loss_that_is_at_once_near_zero_passes() -> None:
     assert check([4.8, 0.0, 0.0, 1e-4, 0.0, 1e-5, 0.0, 2e-4, 0.0, 1e-4])["ok"]
+    assert not check([50.0, *[2.3026] * 29])["ok"]  # collapsed to chance
     assert not check([4.8, 4.0, 4.9, 4.1, 4.8, 4.0, 4.9, 4.1, 4.8, 4.0] * 4)["ok"]

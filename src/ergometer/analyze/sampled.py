@@ -13,6 +13,7 @@ from ergometer.store.samples import Samples
 TRUSTED = 10  # a window this many times the sensor's resolution is measured; a shorter one estimated
 _REFUSED = 2  # shorter than this many times the resolution says nothing
 COVERED = 0.95  # of the time, or the reading is refused
+_UNBROKEN = 0.98  # windows that fill this much of the time are taken as one
 _COMPLETE = 0.99  # of the time, or it is an estimate
 
 _AVERAGED = ("power.", "temperature.", "frequency.", "gpu_utilisation.", "gpu_frequency.", "gpu_memory.", "throttle.")
@@ -55,19 +56,27 @@ def _reading(
     seconds = float((end_ns - start_ns).sum()) * 1e-9
     values = values[np.isfinite(values)]
     refused = ""
-    if seconds < _REFUSED * resolution_s:
+    # Steps without a pause are one long window; with data loaded in between, each must be resolved by itself.
+    alone_s = seconds / len(start_ns) if _interrupted(start_ns, end_ns) else seconds
+    if alone_s < _REFUSED * resolution_s:
+        remedy = "measure more steps" if alone_s == seconds else "use a larger batch, or synthetic data"
         refused = (
-            f"the measured {seconds * 1e3:.3g} ms are too short for a sensor that changes every "
-            f"{resolution_s * 1e3:.3g} ms: measure more steps"
+            f"the measured {alone_s * 1e3:.3g} ms are too short for a sensor that changes every "
+            f"{resolution_s * 1e3:.3g} ms: {remedy}"
         )
     elif covered[column] < COVERED:
         refused = f"samples cover only {100 * covered[column]:.0f} % of the time"
-    estimated = channel.modelled or seconds < TRUSTED * resolution_s or covered[column] < _COMPLETE
+    estimated = channel.modelled or alone_s < TRUSTED * resolution_s or covered[column] < _COMPLETE
     source = "estimated" if estimated else "counter" if channel.kind == "counter" else "integrated"
     if covered[column] > 0:
         amount /= float(covered[column])  # the time without samples is taken to be like the rest
     low, high = (float(values.min()), float(values.max())) if len(values) else (np.nan, np.nan)
     return Reading(channel, amount, seconds, len(values), low, high, source, refused)
+
+
+def _interrupted(start_ns: Stamps, end_ns: Stamps) -> bool:
+    """Whether what lies between the windows is too much to be left out of account."""
+    return bool(len(start_ns)) and int((end_ns - start_ns).sum()) < _UNBROKEN * int(end_ns[-1] - start_ns[0])
 
 
 def cpu_metrics(readings: dict[str, Reading]) -> tuple[dict[str, Metric], dict[str, str]]:

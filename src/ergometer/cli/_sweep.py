@@ -135,9 +135,9 @@ def _data_of(model: str, arguments: argparse.Namespace) -> Dataset:
 
 def _classes_of(model: str, dataset: Dataset, given: int | None) -> int | None:
     """The user's number of classes, else the data set's, else None for the model's own."""
-    if given is not None or not dataset.classes or is_file(model) or not of_suite(model, None, None).classes:
+    if given is not None or not dataset.classes:
         return given
-    return dataset.classes
+    return dataset.classes if is_file(model) or of_suite(model, None, None).classes else None
 
 
 def _check_sensors(names: tuple[str, ...]) -> None:

@@ -45,7 +45,7 @@ class Replay:
         self._world = world
         self._random = np.random.default_rng(request.seed)
         self._capacity = capacity
-        self._frames = np.zeros((capacity, *size), np.uint8)
+        self._frames = np.full((capacity, *size), 0, np.uint8)  # held from the start: it must not grow in the steps
         self._first = np.zeros(capacity, np.int64)  # the number of the episode's first frame
         self._action = np.zeros(capacity, np.int64)
         self._reward = np.zeros(capacity, np.float32)
@@ -117,9 +117,12 @@ class Replay:
 
 
 def world_size(name: str, request: Request, actions: int, smallest: int = 1) -> tuple[int, int]:
-    """Height and width of the frames that the request wants; UsageError if the world cannot serve it."""
+    """Height and width of the frames that the request wants; UsageError if the world cannot serve it.
+
+    actions: how many the world has; 0 if it takes any number.
+    """
     fields = check_fields(name, request, state=3, action=0, reward=0, next_state=3, done=0)
-    if fields["action"].high != actions:
+    if actions and fields["action"].high != actions:
         raise UsageError(
             f"{name} has {actions} actions and the model {fields['action'].high}: use --classes {actions}."
         )

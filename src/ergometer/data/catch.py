@@ -5,7 +5,7 @@ import numpy as np
 from ergometer.core.dataset import Dataset, Request
 from ergometer.data._replay import Frame, Replay, world_size
 
-_MOVES = (0, -1, 1, 0)  # stay, left, right, fire (which does nothing here)
+_MOVES = (0, -1, 1)  # stay, left, right; any further action does nothing
 _CELLS = 21  # a side
 _REACH = 1  # cells that the paddle covers on either side of its middle
 
@@ -13,9 +13,8 @@ _REACH = 1  # cells that the paddle covers on either side of its middle
 class Catch:
     """The ball drifts sideways, bounces off the walls and is worth 1 if caught, -1 if not."""
 
-    actions = len(_MOVES)
-
-    def __init__(self, size: tuple[int, int], seed: int):
+    def __init__(self, size: tuple[int, int], actions: int, seed: int):
+        self.actions = actions
         self._random = np.random.default_rng(seed)
         # Pixels where each cell begins; the last is where the field ends.
         self._rows, self._columns = (np.arange(_CELLS + 1) * side // _CELLS for side in size)
@@ -29,7 +28,9 @@ class Catch:
         return self._draw()
 
     def act(self, action: int) -> tuple[Frame, float, bool, bool]:
-        self._paddle = min(max(self._paddle + _MOVES[action], _REACH), _CELLS - 1 - _REACH)
+        self._paddle = min(
+            max(self._paddle + (_MOVES[action] if action < len(_MOVES) else 0), _REACH), _CELLS - 1 - _REACH
+        )
         if not 0 <= self._column + self._drift < _CELLS:
             self._drift = -self._drift
         self._column += self._drift
@@ -48,7 +49,9 @@ class Catch:
 
 
 def open_catch(request: Request) -> Replay:
-    return Replay(request, Catch(world_size("catch", request, Catch.actions, smallest=_CELLS), request.seed))
+    size = world_size("catch", request, actions=0, smallest=_CELLS)
+    actions = next(field.high for field in request.fields if field.name == "action")
+    return Replay(request, Catch(size, actions or len(_MOVES), request.seed))
 
 
 DATASET = Dataset(name="catch", title="a small game: catch the ball", tasks=("control",), open=open_catch)

@@ -36,8 +36,9 @@ def _find_images(folder: Path, split: str) -> tuple[int, list[Path], NDArray[np.
     """How many classes there are, and the split's images with their labels."""
     train = split == "train"
     apart = next((folder / name for name in ("test", "val") if (folder / name).is_dir()), None)
-    if apart is None or not (folder / "train").is_dir():
-        classes = [_images(place) for place in _class_folders(folder)]
+    whole = folder / "train" if (folder / "train").is_dir() else folder
+    if apart is None or whole == folder:
+        classes = [_images(place) for place in _class_folders(whole)]
         chosen = [[path for n, path in enumerate(images, 1) if bool(n % _TEST_EVERY) == train] for images in classes]
     else:
         names = [place.name for place in _class_folders(folder / "train")]

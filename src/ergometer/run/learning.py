@@ -19,7 +19,7 @@ class NotLearningError(ErgoError):
 def _falls(losses: list[float]) -> bool:
     """Whether the losses go down, and not by chance: a Mann-Kendall trend test at about 1 in 100.
 
-    A loss that is soon near zero has no trend any more: one that stays below a tenth of the first has fallen too.
+    A loss that is soon near zero has no trend any more: one that stays there has fallen too.
     """
     n = len(losses)
     if min(losses[1:]) >= losses[0] * (1 - _FALL):
@@ -29,7 +29,7 @@ def _falls(losses: list[float]) -> bool:
     )
     if n <= _ROUND:
         return trend == -n * (n - 1) // 2
-    if max(losses[n // 2 :]) < _NEAR_ZERO * losses[0]:
+    if max(losses[n // 2 :]) < _NEAR_ZERO * min(1.0, losses[0]):
         return True
     return trend < -3 * math.sqrt(n * (n - 1) * (2 * n + 5) / 18)
 

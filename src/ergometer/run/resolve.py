@@ -33,9 +33,10 @@ def check(
     if path.suffix == ".py" and not function:
         raise UsageError(f"{name} names no function: write {path}:build, where build() returns the torch module.")
     try:
-        source = path.read_bytes()
         if path.suffix == ".py":
-            compile(source, str(path), "exec")
+            compile(path.read_bytes(), str(path), "exec")
+        with open(path, "rb") as file:
+            source = hashlib.file_digest(file, "sha256").hexdigest()[:12]
     except OSError as error:
         raise UsageError(f"{path} cannot be read ({(error.strerror or '').lower()}): check the path.") from error
     except (SyntaxError, ValueError) as error:
@@ -43,7 +44,7 @@ def check(
         raise UsageError(f"{path} is not valid Python: {error.args[0]} (line {line}).") from error
     if shape is None or (classes is None and not inference_only):
         raise UsageError(f"{name} needs --input (such as 3x224x224) and, to train, --classes (such as 10).")
-    return {"source": hashlib.sha256(source).hexdigest()[:12]}
+    return {"source": source}
 
 
 def of_suite(name: str, shape: tuple[int, ...] | None, classes: int | None) -> Model:
@@ -80,14 +81,15 @@ def _no_builder(*_: Any) -> Any:
 
 
 def _import(path: Path) -> Any:
-    module_spec = importlib.util.spec_from_file_location(path.stem, path)
+    name = f"_own_{path.stem}"  # a file called torch.py must not become torch
+    module_spec = importlib.util.spec_from_file_location(name, path)
     assert module_spec is not None and module_spec.loader is not None
     module = importlib.util.module_from_spec(module_spec)
-    sys.path.insert(0, str(path.parent))
-    sys.modules[path.stem] = module
+    sys.path.append(str(path.parent))
+    sys.modules[name] = module
     try:
         module_spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UsageError(f"{path.name} does not import: {described(error, path)}.") from error
     return module
 
@@ -97,8 +99,14 @@ def _call(builder: Any, classes: int, name: str, path: Path) -> Any:
         takes = inspect.signature(builder).parameters
         keyword = next((word for word in ("classes", "num_classes") if word in takes), None)
         return builder(**{keyword: classes}) if keyword else builder()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UsageError(f"{name} failed: {described(error, path)}.") from error
+
+
+def _is_users(file: Path, path: Path) -> bool:
+    """Whether a file lies beside the user's, and is neither ours nor installed."""
+    ours = (Path(sys.prefix), Path(__file__).parents[1])
+    return file.is_relative_to(path.parent) and not any(file.is_relative_to(folder) for folder in ours)
 
 
 def described(error: BaseException, path: Path) -> str:
@@ -106,7 +114,7 @@ def described(error: BaseException, path: Path) -> str:
     frames = [
         f"{Path(frame.filename).name} line {frame.lineno} in {frame.name}: {frame.line}"
         for frame in traceback.extract_tb(error.__traceback__)
-        if Path(frame.filename).is_relative_to(path.parent)
+        if _is_users(Path(frame.filename), path)
     ]
     first = (str(error).strip().splitlines() or [""])[0]
     if "attempted relative import" in first:

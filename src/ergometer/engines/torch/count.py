@@ -82,6 +82,8 @@ _ATEN = torch.ops.aten
 # What torch's own formulas miscount or leave out.
 _FORMULAS: dict[Any, Callable[[tuple[Any, ...]], int]] = {
     _ATEN.convolution_backward: _convolution_backward_macs,
+    _ATEN.mv: lambda args: int(args[0].numel()),
+    _ATEN.addmv: lambda args: int(args[1].numel()),
     _ATEN.mkldnn_rnn_layer: lambda args: _recurrent(args[0], args[1:3]),
     _ATEN.mkldnn_rnn_layer_backward: lambda args: 2 * _recurrent(args[0], args[1:3]),
     _ATEN._cudnn_rnn: lambda args: _recurrent(args[0], args[1]),
@@ -94,13 +96,18 @@ _FORMULAS: dict[Any, Callable[[tuple[Any, ...]], int]] = {
 def count(engine: "Torch") -> Counts:
     """Counts of one step of the loaded model, all its passes together."""
     forward, backward = Counter(), Counter()
-    for number in range(len(engine.passes) if engine.training else 1):
-        with forward:
-            loss = engine.forward(number)
-        if engine.training:
-            with backward:
-                engine.backward(loss, number)
-            engine.optimizers[number].zero_grad(set_to_none=True)
+    fused = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)  # a fused layer would arrive whole and count as nothing
+    try:
+        for number in range(len(engine.passes) if engine.training else 1):
+            with forward:
+                loss = engine.forward(number)
+            if engine.training:
+                with backward:
+                    engine.backward(loss, number)
+                engine.optimizers[number].zero_grad(set_to_none=True)
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fused)
     return Counts(
         parameters=sum(p.numel() for p in engine.module.parameters()),
         macs_forward=forward.macs,

@@ -187,7 +187,7 @@ class Torch:
             losses.append(float(loss.detach()))
             for name, p in parameters.items():
                 if p.grad is not None:
-                    largest[name] = max(largest[name], float(p.grad.abs().max()))
+                    largest[name] = max(largest[name], _magnitude(p.grad))
             self.update(number)
         stuck = {}
         for name, p in parameters.items():
@@ -195,7 +195,7 @@ class Torch:
                 continue
             if largest[name] == 0.0:
                 stuck[name] = "its gradient is zero or absent"
-            elif largest[name] * LEARNING_RATE > float(p.detach().abs().max()) * 1e-6:
+            elif largest[name] * LEARNING_RATE > _magnitude(p.detach()) * 1e-6:
                 stuck[name] = "it has a gradient but is not updated"
             # otherwise the update is below the precision of the parameter, as before a batch-norm
         return Learning(losses=tuple(losses), stuck=stuck)
@@ -232,7 +232,8 @@ class Torch:
         networks = [network for network in (self.module, self.companion) if network is not None]
         return {
             "parameters": _bytes(p for network in networks for p in network.parameters()),
-            "gradients": _bytes(self.parameters.values()) if self.training else 0,
+            # Those of one pass are cleared before the next.
+            "gradients": max(_bytes(group.values()) for group in self.trained) if self.training else 0,
             "optimizer": _bytes(
                 tensor
                 for optimizer in self.optimizers
@@ -297,6 +298,12 @@ def cross_entropy(module: Any, companion: Any, batch: tuple[Any, ...]) -> Any:
     if labels.ndim > 1:
         scores, labels = scores.flatten(0, labels.ndim - 1), labels.flatten()
     return torch.nn.functional.cross_entropy(scores, labels)
+
+
+def _magnitude(tensor: "torch.Tensor") -> float:
+    """The largest absolute value, without a copy: the peak of memory is being measured."""
+    low, high = tensor.aminmax()
+    return max(-float(low), float(high))
 
 
 def _bytes(tensors: "Iterable[torch.Tensor]") -> int:

@@ -10,12 +10,18 @@ if TYPE_CHECKING:
     import torch
 
 # Where an op of an exported graph says whether it trains.
-_TRAINS_AT = {"aten.batch_norm.default": 5, "aten.instance_norm.default": 5, "aten.dropout.default": 2}
-_INFERENCE_ONLY = ("aten._native_batch_norm_legit_no_training.default", "aten.cudnn_batch_norm.default")
+_TRAINS_AT = {"aten.batch_norm.default": 5, "aten.dropout.default": 2}
+# What decompositions make of them is for one mode alone.
+_INFERENCE_ONLY = ("aten._native_batch_norm_legit_no_training.default",)
+_TRAINING_ONLY = (
+    "aten._native_batch_norm_legit.default",
+    "aten._native_batch_norm_legit_functional.default",
+    "aten.native_dropout.default",
+)
 
 
-def open_file(model: Model, training: bool) -> "torch.nn.Module":
-    """The module that the model's file describes; UsageError if it cannot be read or cannot be trained."""
+def open_file(model: Model, training: bool | None) -> "torch.nn.Module":
+    """The module that the model's file describes; UsageError if it cannot be read, or not in that mode."""
     assert model.file is not None
     if model.file.suffix == ".onnx":
         from ergometer.engines.torch.onnx import read_onnx
@@ -24,7 +30,7 @@ def open_file(model: Model, training: bool) -> "torch.nn.Module":
     return _read_archive(model.file, training)
 
 
-def _read_archive(path: Any, training: bool) -> "torch.nn.Module":
+def _read_archive(path: Any, training: bool | None) -> "torch.nn.Module":
     import torch
 
     if not zipfile.is_zipfile(path):
@@ -36,10 +42,11 @@ def _read_archive(path: Any, training: bool) -> "torch.nn.Module":
         raise UsageError(f"{path.name} cannot be loaded by torch {torch.__version__}: {first}.") from error
     module = program.module()
     for node in module.graph.nodes:
-        if training and str(node.target) in _INFERENCE_ONLY:
+        if training is not None and str(node.target) in (_INFERENCE_ONLY if training else _TRAINING_ONLY):
+            verb, other = ("trained", "inference") if training else ("used for inference", "training")
             raise UsageError(
-                f"{path.name} cannot be trained: it was exported for inference ({node.target}); export it without "
-                "decompositions, or use --mode infer."
+                f"{path.name} cannot be {verb}: it was exported for {other} alone ({node.target}); export it without "
+                "decompositions."
             )
     return module
 

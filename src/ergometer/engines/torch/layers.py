@@ -39,7 +39,7 @@ class _Watch:
         self._stack: list[_Call] = []
         self._macs = 0
         self._kept: set[int] = {tensor.untyped_storage()._cdata for tensor in module.state_dict().values()}
-        self._seen: set[str] = set()
+        self._seen: set[int] = set()
         for name, child in module.named_modules():
             child.register_forward_pre_hook(self._enter(name))
             child.register_forward_hook(self._leave)
@@ -50,9 +50,7 @@ class _Watch:
     def _enter(self, name: str) -> Any:
         def hook(module: torch.nn.Module, args: Any) -> None:
             self._settle()
-            own = 0 if name in self._seen else sum(p.numel() for p in module.parameters(recurse=False))
-            self._seen.add(name)
-            call = _Call(name or "(model)", type(module).__name__, own)
+            call = _Call(name or "(model)", type(module).__name__, self._own_parameters(module))
             self.calls.append(call)
             self._stack.append(call)
 
@@ -68,9 +66,15 @@ class _Watch:
     def add_uncalled(self, module: torch.nn.Module) -> None:
         """What holds parameters but took no part, as a discriminator does in making images."""
         for name, child in module.named_modules():
-            own = sum(p.numel() for p in child.parameters(recurse=False))
-            if own and name not in self._seen:
+            own = self._own_parameters(child)
+            if own:
                 self.calls.append(_Call(name, type(child).__name__, own))
+
+    def _own_parameters(self, module: torch.nn.Module) -> int:
+        """Those that no layer before had: a layer may run twice, or share its weights."""
+        fresh = {id(p): p.numel() for p in module.parameters(recurse=False) if id(p) not in self._seen}
+        self._seen |= fresh.keys()
+        return sum(fresh.values())
 
     def _settle(self) -> None:
         """Multiply-accumulates since the last border belong to the module that was running."""
@@ -87,17 +91,39 @@ class _Watch:
 
 
 def layers_of(model: Model) -> list[Layer]:
-    """Of one sample (in a batch of two), in the order of execution. A module that only holds others is left out."""
+    """Of one sample, in the order of execution. A module that only holds others is left out."""
+    module = _make(model, "meta")
+    if any(isinstance(child, torch.nn.RNNBase) for child in module.modules()):
+        # On the meta device torch takes another way through these layers, which keeps less.
+        return _walk(model, _make(model, "cpu"), "cpu", _SAMPLES)
+    try:
+        return _walk(model, module, "meta", _SAMPLES)
+    except Exception:  # a network that looks at values, or is made for one sample
+        if model.parameters is not None:
+            raise
+    try:
+        return _walk(model, _make(model, "cpu"), "cpu", _SAMPLES)
+    except Exception:  # noqa: BLE001 - likewise; what the last attempt says is shown
+        return _walk(model, _make(model, "cpu"), "cpu", 1)
+
+
+def _make(model: Model, device: str) -> torch.nn.Module:
     if model.file is not None:
-        module = open_file(model, training=True).to("meta")
+        module = open_file(model, training=None)
+    elif model.parameters is None:
+        module = model.make()  # the user's code may look at values as it builds
     else:
-        with torch.device("meta"):
+        with torch.device(device):
             module = model.make()
     if not isinstance(module, torch.nn.Module):
         raise UsageError(f"{model.name} returned {type(module).__name__}, not a torch.nn.Module.")
     set_training(module, True)
+    return module.to(device)
+
+
+def _walk(model: Model, module: torch.nn.Module, device: str, samples: int) -> list[Layer]:
     fields = {item.name: item for item in model.fields()}
-    inputs = [_blank(fields[name]) for name in model.feeds or list(fields)[:-1]]
+    inputs = [_blank(fields[name], device, samples) for name in model.feeds or list(fields)[:-1]]
     counter = Counter()
     watch = _Watch(module, counter)
     watch.keep(inputs)
@@ -110,14 +136,14 @@ def layers_of(model: Model) -> list[Layer]:
             kind=call.kind,
             output=call.output,
             parameters=call.parameters,
-            macs=call.macs // _SAMPLES,
-            activations=call.activations // _SAMPLES,
+            macs=call.macs // samples,
+            activations=call.activations // samples,
         )
         for call in watch.calls
         if call.parameters or call.macs or call.activations
     ]
 
 
-def _blank(item: Field) -> torch.Tensor:
+def _blank(item: Field, device: str, samples: int) -> torch.Tensor:
     kind = torch.float32 if item.high is None else torch.int64
-    return torch.empty((_SAMPLES, *item.shape), dtype=kind, device="meta")
+    return torch.zeros((samples, *item.shape), dtype=kind, device=device)

@@ -3,6 +3,7 @@
 Batch-norm and dropout follow the mode of the module, whatever the file was exported for.
 """
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,9 @@ from ergometer.core.errors import UnavailableError, UsageError
 
 Arguments = dict[str, Any]
 Function = Callable[..., Any]
+Node = tuple[str, list[str], list[str], Arguments]
+
+_MODAL = {"BatchNormalization", "Dropout"}  # what they do depends on the mode
 
 
 def read_onnx(path: Path) -> torch.nn.Module:
@@ -29,16 +33,23 @@ def read_onnx(path: Path) -> torch.nn.Module:
     except Exception as error:
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise UsageError(f"{path.name} is no readable ONNX file: {first}.") from error
-    unknown = sorted({kind for kind, *_ in nodes if kind not in _FUNCTIONS and kind != "BatchNormalization"})
+    for kind, _, outputs, arguments in nodes:
+        if kind == "Constant":
+            constants[outputs[0]] = torch.as_tensor(next(iter(arguments.values())))
+    nodes = [node for node in nodes if node[0] != "Constant"]
+    unknown = sorted({kind for kind, *_ in nodes} - _FUNCTIONS.keys() - _MODAL)
     if unknown:
         raise UsageError(f"{path.name} has ops that the torch engine does not know: {', '.join(unknown)}.")
     inputs = [item.name for item in graph.input if item.name not in constants]
-    if len(graph.output) != 1 or not inputs:
-        raise UsageError(f"{path.name} has {len(inputs)} inputs and {len(graph.output)} outputs: one output is needed.")
-    return _Graph(nodes, constants, inputs, graph.output[0].name)
+    if len(inputs) != 1 or len(graph.output) != 1:
+        raise UsageError(
+            f"{path.name} has {len(inputs)} inputs and {len(graph.output)} outputs: a network of one input and one "
+            "output is needed."
+        )
+    return _Graph(nodes, constants, inputs[0], graph.output[0].name)
 
 
-def _node(onnx: Any, node: Any) -> tuple[str, list[str], list[str], Arguments]:
+def _node(onnx: Any, node: Any) -> Node:
     arguments = {item.name: onnx.helper.get_attribute_value(item) for item in node.attribute}
     for name, value in arguments.items():
         if isinstance(value, bytes):
@@ -49,44 +60,60 @@ def _node(onnx: Any, node: Any) -> tuple[str, list[str], list[str], Arguments]:
 
 
 class _Graph(torch.nn.Module):
-    def __init__(
-        self,
-        nodes: list[tuple[str, list[str], list[str], Arguments]],
-        constants: dict[str, torch.Tensor],
-        inputs: list[str],
-        output: str,
-    ):
+    def __init__(self, nodes: list[Node], constants: dict[str, torch.Tensor], entry: str, output: str):
         super().__init__()
-        self._nodes, self._inputs, self._output = nodes, inputs, output
-        statistics = {name for kind, names, *_ in nodes if kind == "BatchNormalization" for name in names[3:5]}
-        self._names = {name: name.replace(".", "/") for name in constants}  # torch allows no dot in a name
+        self._nodes, self._entry, self._output = nodes, entry, output
+        uses = [(kind, at, name) for kind, names, *_ in nodes for at, name in enumerate(names)]
+        used = {name for _, _, name in uses}
+        learnt = {name for kind, at, name in uses if not (kind == "BatchNormalization" and at in (3, 4))}
+        self._fixed: dict[str, torch.Tensor] = {}  # shapes, axes, limits: they stay on the host
+        self._named: dict[str, str] = {}
         for name, value in constants.items():
-            if value.is_floating_point() and value.ndim and name not in statistics:
-                self.register_parameter(self._names[name], torch.nn.Parameter(value))
+            if name not in used:
+                continue
+            attribute = name.replace(".", "/") or "unnamed"  # torch allows no dot in a name
+            if not value.is_floating_point() or not value.ndim:
+                self._fixed[name] = value
+                continue
+            self._named[name] = attribute
+            if name in learnt:
+                self.register_parameter(attribute, torch.nn.Parameter(value))
             else:
-                self.register_buffer(self._names[name], value)
+                self.register_buffer(attribute, value)
+        for number, (kind, names, _, _) in enumerate(nodes):
+            if kind == "BatchNormalization":  # its own, even where the file shares them
+                self.register_buffer(f"mean_{number}", constants[names[3]].clone())
+                self.register_buffer(f"variance_{number}", constants[names[4]].clone())
+        last = {name: number for number, (_, names, _, _) in enumerate(nodes) for name in names}
+        self._done = [
+            [name for name, at in last.items() if at == number and name not in constants]
+            for number in range(len(nodes))
+        ]
 
-    def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
-        values: dict[str, Any] = dict(zip(self._inputs, inputs, strict=True))
-        values |= {name: getattr(self, attribute) for name, attribute in self._names.items()}
-        for kind, names, outputs, arguments in self._nodes:
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        values: dict[str, Any] = {self._entry: x, **self._fixed}
+        values |= {name: getattr(self, attribute) for name, attribute in self._named.items()}
+        for number, (kind, names, outputs, arguments) in enumerate(self._nodes):
             given = [values[name] if name else None for name in names]
             if kind == "BatchNormalization":
-                result = self._batch_norm(*given, **arguments)
+                values[outputs[0]] = self._batch_norm(number, *given[:3], **arguments)
             elif kind == "Dropout":
-                result = self._dropout(*given, **arguments)
+                values[outputs[0]] = self._dropout(*given, **arguments)
             else:
-                result = _FUNCTIONS[kind](*given, **arguments)
-            values[outputs[0]] = result
+                values[outputs[0]] = _FUNCTIONS[kind](*given, **arguments)
+            for name in self._done[number]:
+                if name != self._output:
+                    values.pop(name, None)  # so that memory is that of the network, and not of all its values
         found: torch.Tensor = values[self._output]
         return found
 
-    def _batch_norm(self, x: Any, scale: Any, bias: Any, mean: Any, variance: Any, **arguments: Any) -> Any:
+    def _batch_norm(self, number: int, x: Any, scale: Any, bias: Any, **arguments: Any) -> Any:
         momentum, epsilon = arguments.get("momentum", 0.9), arguments.get("epsilon", 1e-5)
+        mean, variance = getattr(self, f"mean_{number}"), getattr(self, f"variance_{number}")
         return functional.batch_norm(x, mean, variance, scale, bias, self.training, 1 - momentum, epsilon)
 
-    def _dropout(self, x: Any, ratio: Any = None, mode: Any = None, **_: Any) -> Any:
-        return functional.dropout(x, float(ratio) if ratio is not None else 0.5, self.training)
+    def _dropout(self, x: Any, ratio: Any = None, mode: Any = None, **arguments: Any) -> Any:
+        return functional.dropout(x, float(arguments.get("ratio", 0.5) if ratio is None else ratio), self.training)
 
 
 def _padded(x: Any, pads: list[int] | None, value: float = 0.0) -> tuple[Any, list[int]]:
@@ -137,7 +164,7 @@ def _max_pool(
 ) -> Any:
     _refuse_automatic(auto_pad)
     x, padding = _padded(x, pads, float("-inf"))
-    pool: Function = {3: functional.max_pool1d, 4: functional.max_pool2d}[x.ndim]
+    pool: Function = {3: functional.max_pool1d, 4: functional.max_pool2d, 5: functional.max_pool3d}[x.ndim]
     one = [1] * len(kernel_shape)
     return pool(x, list(kernel_shape), list(strides or one), padding, list(dilations or one), ceil_mode=bool(ceil_mode))
 
@@ -156,7 +183,7 @@ def _average_pool(
     half = len(pads or ()) // 2
     if pads and pads[:half] != pads[half:]:
         raise UsageError("AveragePool with uneven pads is not known: export with even pads.")
-    pool: Function = {3: functional.avg_pool1d, 4: functional.avg_pool2d}[x.ndim]
+    pool: Function = {3: functional.avg_pool1d, 4: functional.avg_pool2d, 5: functional.avg_pool3d}[x.ndim]
     padding = list(pads[:half]) if pads else [0] * len(kernel_shape)
     strides = list(strides or [1] * len(kernel_shape))
     return pool(x, list(kernel_shape), strides, padding, bool(ceil_mode), bool(count_include_pad))
@@ -177,37 +204,36 @@ def _reshape(x: Any, shape: Any, *, allowzero: int = 0) -> Any:
     return x.reshape(sizes)
 
 
-def _reduce_mean(x: Any, axes: Any = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0, **old: Any) -> Any:
-    chosen = axes.tolist() if axes is not None else old.get("axes")
-    return x.mean(list(chosen) if chosen else list(range(x.ndim)), keepdim=bool(keepdims))
+def _axes(axes: Any) -> list[int]:
+    """From an input (newer files) or an attribute (older ones)."""
+    return list(axes.tolist() if isinstance(axes, torch.Tensor) else axes or [])
 
 
-def _axes(axes: Any, old: Arguments) -> list[int]:
-    return list(axes.tolist() if axes is not None else old.get("axes", []))
+def _reduce_mean(x: Any, axes: Any = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Any:
+    chosen = _axes(axes)
+    if not chosen and noop_with_empty_axes:
+        return x
+    return x.mean(chosen or list(range(x.ndim)), keepdim=bool(keepdims))
 
 
-def _unsqueeze(x: Any, axes: Any = None, **old: Any) -> Any:
-    for axis in sorted(_axes(axes, old)):
+def _unsqueeze(x: Any, axes: Any = None) -> Any:
+    chosen = _axes(axes)
+    for axis in sorted(axis % (x.ndim + len(chosen)) for axis in chosen):
         x = x.unsqueeze(axis)
     return x
 
 
-def _squeeze(x: Any, axes: Any = None, **old: Any) -> Any:
-    return x.squeeze(tuple(_axes(axes, old))) if _axes(axes, old) else x.squeeze()
+def _squeeze(x: Any, axes: Any = None) -> Any:
+    return x.squeeze(tuple(_axes(axes))) if _axes(axes) else x.squeeze()
 
 
 def _flatten(x: Any, *, axis: int = 1) -> Any:
-    return x.reshape(int(torch.tensor(x.shape[:axis]).prod()) if axis else 1, -1)
+    return x.reshape(math.prod(x.shape[:axis]), -1)
 
 
 def _clip(x: Any, low: Any = None, high: Any = None, **old: Any) -> Any:
     low, high = (old.get("min") if low is None else low), (old.get("max") if high is None else high)
     return x.clamp(None if low is None else float(low), None if high is None else float(high))
-
-
-def _constant(**arguments: Any) -> Any:
-    value = next(iter(arguments.values()))
-    return value if isinstance(value, torch.Tensor) else torch.tensor(value)
 
 
 def _softmax(x: Any, *, axis: int = -1) -> Any:
@@ -223,7 +249,15 @@ def _transpose(x: Any, *, perm: Any = None) -> Any:
 
 
 def _gather(x: Any, index: Any, *, axis: int = 0) -> Any:
-    return x.index_select(axis, index.reshape(-1)).reshape(*x.shape[:axis], *index.shape, *x.shape[axis + 1 :])
+    axis %= x.ndim
+    index = index.to(x.device)
+    index = torch.where(index < 0, index + x.shape[axis], index)
+    return x.index_select(axis, index.reshape(-1)).reshape([*x.shape[:axis], *index.shape, *x.shape[axis + 1 :]])
+
+
+def _div(a: Any, b: Any) -> Any:
+    whole = not (a.is_floating_point() or b.is_floating_point())
+    return torch.div(a, b, rounding_mode="trunc" if whole else None)
 
 
 def _lrn(x: Any, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0) -> Any:
@@ -247,10 +281,8 @@ _FUNCTIONS: dict[str, Function] = {
     "AveragePool": _average_pool,
     "Clip": _clip,
     "Concat": _concat,
-    "Constant": _constant,
     "Conv": _conv,
-    "Div": torch.div,
-    "Dropout": lambda x: x,
+    "Div": _div,
     "Erf": torch.erf,
     "Flatten": _flatten,
     "Gather": _gather,

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _NODE = "autograd::engine::evaluate_function: "
 _LOSS = "(loss)"
 _COMPANION = "(companion)"
+_ENVIRONMENT = "(environment)"
 
 
 @dataclass(slots=True)
@@ -180,6 +181,8 @@ def _assign_layers(ops: list[_Op], events: list[Any], layers: list[str]) -> None
     previous = _LOSS
     for op in ops:
         if op.phase != "backward":
+            previous = _LOSS
+            op.layer = op.layer or (_ENVIRONMENT if op.phase == "environment" else "")
             continue
         if op.sequence in by_sequence:
             op.layer = previous = ops[by_sequence[op.sequence]].layer
