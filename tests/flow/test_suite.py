@@ -14,15 +14,7 @@ from ergometer.core import registry
 from tests.conftest import Ergo, one_sentence
 
 QUICK = ("--steps", "2", "--warmup", "0", "--trace-steps", "1", "--sensors", "process,memory")
-SPECIAL = {
-    "dcgan": "3x16x16",
-    "dqn": "4x36x36",
-    "bert:size=small": "8",
-    "seq2seq:width=32": "6",
-    "char_cnn": "8",
-    "mentee_distilled": "3x32x32",
-    "conv_only:width=8,depth=2": "3x8x8",
-}
+SPECIAL = {"dcgan": "3x16x16", "dqn": "4x36x36", "seq2seq:width=32": "6", "conv_only:width=8,depth=2": "3x8x8"}
 
 
 def records(ergo: Ergo, *arguments: str) -> list[dict]:

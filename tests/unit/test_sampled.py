@@ -88,3 +88,13 @@ def test_without_power_the_reason_is_given() -> None:
     assert findings.absent["temperature"] == "thermal: no zone"
     assert findings.metrics["wall_time"].value == 1.0
     assert "energy" not in findings.metrics
+
+
+def test_steps_with_loading_in_between_must_be_resolved_one_by_one() -> None:
+    """6 ms steps, 6 ms of loading, read every 10 ms: no number is better than a wrong one."""
+    found = samples(2, [BOARD], [5])
+    starts = np.arange(0, 1_980_000_000, 12_000_000)
+    assert "larger batch" in read_windows(found, starts, starts + 6_000_000)[BOARD.name].refused
+    assert not read_windows(found, starts, starts + 12_000_000)[BOARD.name].refused
+    long = np.array([0, 1_000_000_000])
+    assert not read_windows(found, long, long + 500_000_000)[BOARD.name].refused

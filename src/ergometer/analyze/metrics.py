@@ -119,7 +119,8 @@ def step_metrics(spec: Spec, spans: SpanTable, samples: Samples, facts: dict[str
             source=cpu.source,
             note="mean; all threads of the worker",
         )
-    findings.warnings += _doubts(list(times), samples, readings, facts)
+    span = read_windows(samples, steps.start_ns[:1], steps.end_ns[-1:])  # with what lies between the steps
+    findings.warnings += _doubts(list(times), samples, span, facts)
     return findings
 
 
