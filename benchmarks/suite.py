@@ -2,11 +2,10 @@
 
 python benchmarks/suite.py [MODEL ...]
 
-Both loops step the same module with the same optimizers in turn, so that nothing but the code around
-them differs.
+Both step the same module with the same optimizers in turn, one step each, so that nothing but the code
+around them differs; on one thread, because threads that wait for each other would hide it.
 """
 
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -22,8 +21,8 @@ from ergometer.core.model import Model
 from ergometer.engines.torch.engine import Torch
 from ergometer.run.resolve import of_suite
 
-PAIRS = 40
-WINDOW_S = 0.12
+FEWEST, MOST = 40, 2000  # pairs of steps
+LONGEST_S = 8.0
 BATCH = 4
 
 
@@ -113,30 +112,28 @@ def distilled(engine: Torch) -> Callable[[], None]:
 BY_HAND = {"dcgan": adversarial, "dqn": acting, "mentee_distilled": distilled}
 
 
-def window(step: Callable[[], Any], least: int) -> float:
-    """Mean seconds of a step."""
-    count, start = 0, time.perf_counter()
-    while count < least or time.perf_counter() - start < WINDOW_S:
-        step()
-        count += 1
-    return (time.perf_counter() - start) / count
+def seconds_of(step: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    step()
+    return time.perf_counter() - start
 
 
 def compare(name: str) -> bool:
     named = "bert:size=small" if name == "bert" else name
-    engine = load_model(of_suite(named, size_of(of_suite(named, None, None)), None), BATCH, os.cpu_count() or 1)
+    engine = load_model(of_suite(named, size_of(of_suite(named, None, None)), None), BATCH, threads=1)
     plain = BY_HAND.get(name, supervised)(engine)
-    for step in (engine.step, plain):
-        window(step, 3)
-    ratios = []
-    for number in range(PAIRS):
-        order = (engine.step, plain) if number % 2 else (plain, engine.step)
-        seconds = {step: window(step, 2) for step in order}
-        ratios.append(seconds[engine.step] / seconds[plain])
+    for _ in range(3):
+        engine.step()
+        plain()
+    ratios, end = [], time.perf_counter() + LONGEST_S
+    while len(ratios) < FEWEST or (len(ratios) < MOST and time.perf_counter() < end):
+        order = (engine.step, plain) if len(ratios) % 2 else (plain, engine.step)
+        took = {step: seconds_of(step) for step in order}
+        ratios.append(took[engine.step] / took[plain])
     middle, low, high = median_interval(ratios)
     print(
         f"suite.{name}: step over the same in a plain loop {middle:.4f}, 95 % interval {low:.4f} .. {high:.4f} "
-        f"(within 2 %), {1e3 * seconds[plain]:.1f} ms",
+        f"(within 2 %), {1e3 * took[plain]:.1f} ms, {len(ratios)} pairs",
         flush=True,
     )
     return middle <= 1.02

@@ -11,6 +11,7 @@ from torch import nn
 from ergometer.core import registry
 from ergometer.core.dataset import Request
 from ergometer.core.engine import Engine
+from ergometer.core.errors import UsageError
 from ergometer.core.model import Model, Pass
 from ergometer.core.probe import Probe
 from ergometer.core.spec import Spec
@@ -203,6 +204,16 @@ def test_inference_has_one_phase_and_no_gradients() -> None:
     parts, _ = engine.memory()
     assert (parts.gradients, parts.optimizer) == (0, 0)
     assert {span.phase for span in engine.ops(2) if span.kind == "op"} == {"forward"}
+
+
+def test_a_frozen_network_infers_and_is_refused_for_training() -> None:
+    def build(input: tuple[int, ...], classes: int) -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.Linear(12, classes)).requires_grad_(False)
+
+    frozen = Model(name="f", title="f", task="t", input=(3, 2, 2), classes=4, build=build)
+    assert len(load("torch", "cpu", "infer", frozen).step().marks) == 2
+    with pytest.raises(UsageError, match="no trainable parameter"):
+        load("torch", "cpu", "train", frozen)
 
 
 def test_a_parameter_that_gets_no_gradient_is_stuck() -> None:

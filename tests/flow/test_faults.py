@@ -275,7 +275,7 @@ def test_a_users_file_that_does_not_import(ergo: Ergo, tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "Traceback" not in done.stdout + done.stderr
     assert (
-        "net.py does not import: ModuleNotFoundError: No module named 'no_such_package_at_all' (net.py line 1 in <module>"
+        "net.py does not import: ModuleNotFoundError: No module named 'no_such_package_at_all' (net.py line 1 in"
         in done.stdout
     )
 

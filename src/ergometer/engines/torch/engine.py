@@ -77,11 +77,9 @@ class Torch:
         self.device = torch.device(spec.device)
         self.environment = environment if self.training else None
         self.passes = model.passes or (Pass(name="", loss=cross_entropy),)
-        self.phases = ("environment",) * (self.environment is not None) + ("forward", "backward", "optimizer") * len(
-            self.passes
-        )
-        if not self.training:
-            self.phases = ("forward",)
+        acting = () if self.environment is None else ("environment",)
+        learning = ("forward", "backward", "optimizer") * len(self.passes)
+        self.phases = acting + learning if self.training else ("forward",)
         self.module: torch.nn.Module = open_file(model, self.training) if model.file else model.make()
         if not isinstance(self.module, torch.nn.Module):
             raise UsageError(f"{spec.model} returned {type(self.module).__name__}, not a torch.nn.Module.")
@@ -103,8 +101,10 @@ class Torch:
             {name: p for name, p in self.parameters.items() if name.startswith(part.parameters)} for part in self.passes
         ]
         self.optimizers = [
-            torch.optim.SGD(group.values(), lr=LEARNING_RATE, momentum=MOMENTUM) for group in self.trained
-        ] * self.training
+            torch.optim.SGD(group.values(), lr=LEARNING_RATE, momentum=MOMENTUM)
+            for group in self.trained
+            if self.training
+        ]
 
     def feed(self, batch: Sequence[Any]) -> None:
         import torch
