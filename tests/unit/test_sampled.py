@@ -94,7 +94,8 @@ def test_steps_with_loading_in_between_must_be_resolved_one_by_one() -> None:
     """6 ms steps, 6 ms of loading, read every 10 ms: no number is better than a wrong one."""
     found = samples(2, [BOARD], [5])
     starts = np.arange(0, 1_980_000_000, 12_000_000)
-    assert "larger batch" in read_windows(found, starts, starts + 6_000_000)[BOARD.name].refused
-    assert not read_windows(found, starts, starts + 12_000_000)[BOARD.name].refused
+    ends = starts + 6_000_000
+    assert "larger batch" in read_windows(found, starts, ends, interrupted=True)[BOARD.name].refused
+    assert not read_windows(found, starts, ends)[BOARD.name].refused
     long = np.array([0, 1_000_000_000])
-    assert not read_windows(found, long, long + 500_000_000)[BOARD.name].refused
+    assert not read_windows(found, long, long + 500_000_000, interrupted=True)[BOARD.name].refused

@@ -14,6 +14,7 @@ from ergometer.core.spec import Spec
 from ergometer.store.samples import Samples
 from ergometer.store.spans import SpanTable
 
+_LOADING = 0.02  # of the steps' time: above, what is done between the steps cannot be neglected
 _PRESSURE = 0.10
 _STOLEN = 0.03
 _DISAGREE = 0.10
@@ -106,7 +107,8 @@ def step_metrics(spec: Spec, spans: SpanTable, samples: Samples, facts: dict[str
         if len(spent):
             findings.metrics[metric] = Metric(value=float(spent.duration_s[0]), unit="s")
 
-    readings = read_windows(samples, steps.start_ns, steps.end_ns)
+    loading = float(loads.duration_s.sum()) > _LOADING * float(times.sum())
+    readings = read_windows(samples, steps.start_ns, steps.end_ns, interrupted=loading)
     findings.levels(readings)
     findings.unmeasured(samples)
     findings.energy(readings, {"energy_per_step": len(steps), "energy_per_sample": len(steps) * spec.batch})

@@ -13,7 +13,6 @@ from ergometer.store.samples import Samples
 TRUSTED = 10  # a window this many times the sensor's resolution is measured; a shorter one estimated
 _REFUSED = 2  # shorter than this many times the resolution says nothing
 COVERED = 0.95  # of the time, or the reading is refused
-_UNBROKEN = 0.98  # windows that fill this much of the time are taken as one
 _COMPLETE = 0.99  # of the time, or it is an estimate
 
 _AVERAGED = ("power.", "temperature.", "frequency.", "gpu_utilisation.", "gpu_frequency.", "gpu_memory.", "throttle.")
@@ -33,8 +32,14 @@ class Reading:
     refused: str = ""
 
 
-def read_windows(samples: Samples, start_ns: Stamps, end_ns: Stamps) -> dict[str, Reading]:
-    """Every sampled channel over the windows together. Channels read only at the ends are left out."""
+def read_windows(
+    samples: Samples, start_ns: Stamps, end_ns: Stamps, *, interrupted: bool = False
+) -> dict[str, Reading]:
+    """Every sampled channel over the windows together. Channels read only at the ends are left out.
+
+    interrupted: something else is done between the windows, so that a sensor must resolve each by itself.
+    """
+    apart = len(start_ns) if interrupted else 1
     readings: dict[str, Reading] = {}
     for timeline in samples.timelines:
         if len(timeline.t_ns) < 3:
@@ -45,21 +50,21 @@ def read_windows(samples: Samples, start_ns: Stamps, end_ns: Stamps) -> dict[str
         inside = (timeline.t_ns >= start_ns[0]) & (timeline.t_ns <= end_ns[-1]) if len(start_ns) else None
         for column, channel in enumerate(timeline.channels):
             values = timeline.values[inside, column] if inside is not None else timeline.values[:0, column]
-            readings[channel.name] = _reading(table, column, float(amounts[column]), covered, values, start_ns, end_ns)
+            readings[channel.name] = _reading(
+                table, column, float(amounts[column]), covered, values, float((end_ns - start_ns).sum()) * 1e-9, apart
+            )
     return readings
 
 
 def _reading(
-    table: Totals, column: int, amount: float, covered: Floats, values: Floats, start_ns: Stamps, end_ns: Stamps
+    table: Totals, column: int, amount: float, covered: Floats, values: Floats, seconds: float, apart: int
 ) -> Reading:
     channel, resolution_s = table.channels[column], float(table.resolution_s[column])
-    seconds = float((end_ns - start_ns).sum()) * 1e-9
     values = values[np.isfinite(values)]
     refused = ""
-    # Steps without a pause are one long window; with data loaded in between, each must be resolved by itself.
-    alone_s = seconds / len(start_ns) if _interrupted(start_ns, end_ns) else seconds
+    alone_s = seconds / apart
     if alone_s < _REFUSED * resolution_s:
-        remedy = "measure more steps" if alone_s == seconds else "use a larger batch, or synthetic data"
+        remedy = "measure more steps" if apart == 1 else "use a larger batch, or synthetic data"
         refused = (
             f"the measured {alone_s * 1e3:.3g} ms are too short for a sensor that changes every "
             f"{resolution_s * 1e3:.3g} ms: {remedy}"
@@ -72,11 +77,6 @@ def _reading(
         amount /= float(covered[column])  # the time without samples is taken to be like the rest
     low, high = (float(values.min()), float(values.max())) if len(values) else (np.nan, np.nan)
     return Reading(channel, amount, seconds, len(values), low, high, source, refused)
-
-
-def _interrupted(start_ns: Stamps, end_ns: Stamps) -> bool:
-    """Whether what lies between the windows is too much to be left out of account."""
-    return bool(len(start_ns)) and int((end_ns - start_ns).sum()) < _UNBROKEN * int(end_ns[-1] - start_ns[0])
 
 
 def cpu_metrics(readings: dict[str, Reading]) -> tuple[dict[str, Metric], dict[str, str]]:

@@ -25,6 +25,8 @@ def build(input: tuple[int, ...], classes: int, width: int) -> "nn.Module":
             self.score = nn.Linear(width, width, bias=False)
             self.combine = nn.Linear(2 * width, width, bias=False)
             self.fc = nn.Linear(width, classes)
+            # Two LSTMs leave small values; raised here, thousands of words are learnt at the usual learning rate.
+            nn.init.normal_(self.combine.weight, std=0.6)
 
         def forward(self, source: "torch.Tensor", target: "torch.Tensor") -> "torch.Tensor":
             memory, state = self.encoder(self.source(source))
