@@ -337,7 +337,9 @@ def test_these_need_no_other_package(name: str, tmp_path: Path, monkeypatch: pyt
     folder = planted(name, tmp_path)
     for module in ("PIL", "pyarrow", "tokenizers", "gymnasium", "ale_py"):
         monkeypatch.setitem(sys.modules, module, None)
-    DATASETS[name].open(request_for(name, folder)).batch()
+    request = request_for(name, folder)
+    arrays = DATASETS[name].open(request).batch()
+    assert [array.shape[1:] for array in arrays] == [field.shape for field in request.fields]
 
 
 @pytest.mark.parametrize("name", ["mnist", "cifar10"])
