@@ -5,6 +5,7 @@ import os
 import signal
 import sqlite3
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -229,6 +230,15 @@ def test_ctrl_c_at_every_stage(ergo: Ergo, seconds: float) -> None:
     assert len(records) <= 1, "the sweep must not go on"
     assert all(record["status"] == "interrupted" for record in records)
     assert not children(process.pid, "ergometer.run.worker")
+
+
+def test_ctrl_c_while_a_module_is_being_imported_ends_with_our_status(tmp_path: Path) -> None:
+    code = "from ergometer import cli; cli._main = lambda: exec('raise KeyboardInterrupt'); cli.main()"
+    (tmp_path / "interrupted.py").write_text(code)
+    command = [sys.executable, "-m", "interrupted"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 130
+    assert done.stderr == "ergo: interrupted; what had finished is in the store\n"
 
 
 def test_ctrl_c_keeps_the_steps_that_were_timed(ergo: Ergo) -> None:

@@ -26,6 +26,8 @@ start here:
   ergo show last --layers            where the last run's time went
 """
 
+_INTERRUPTED = 130
+
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
     """Keeps line breaks; told the width, because finding it out imports more than all of argparse."""
@@ -58,10 +60,9 @@ def main() -> None:
     try:
         status = _main()
         sys.stdout.flush()
-        sys.exit(status)
     except KeyboardInterrupt:
         print("ergo: interrupted; what had finished is in the store", file=sys.stderr)
-        sys.exit(130)
+        status = _INTERRUPTED
     except BrokenPipeError:
         # The reader of our output has gone (as in `ergo runs | head`): nothing is left to say.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -70,6 +71,12 @@ def main() -> None:
         print(f"ergo: the output cannot be written: {(error.strerror or str(error)).lower()}", file=sys.stderr)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(4)
+    if status == _INTERRUPTED:
+        # Ctrl-C inside exec(text), which every dataclass uses as it is defined, makes CPython end by the
+        # signal instead of with our status, however well it was caught.
+        sys.stderr.flush()
+        os._exit(status)
+    sys.exit(status)
 
 
 def _main() -> int:
