@@ -36,23 +36,16 @@ while time.monotonic() < end:
 print(json.dumps({"cpu": time.process_time() - started, "n": len(rows)}))
 """
 
-# The least that reading the same files can cost: no interpreter, nothing kept.
+# The least that a process of its own can cost: it wakes up 100 times a second and reads nothing.
 C_LOOP = r"""
-#include <fcntl.h>
 #include <time.h>
-#include <unistd.h>
-int main(int count, char **paths) {
-    static char buffer[1 << 16];
-    int files[256];
-    for (int i = 1; i < count; i++) files[i] = open(paths[i], O_RDONLY);
+int main(void) {
     struct timespec at;
     clock_gettime(CLOCK_MONOTONIC, &at);
     for (;;) {
         at.tv_nsec += 1000000000 / RATE_HZ;
         if (at.tv_nsec >= 1000000000) at.tv_nsec -= 1000000000, at.tv_sec++;
         clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, 0);
-        for (int i = 1; i < count; i++)
-            if (pread(files[i], buffer, sizeof buffer, 0) < 0) return 1;
     }
 }
 """
@@ -110,8 +103,8 @@ def sample(root: Path, folder: Path, pid: int, seconds: float) -> tuple[float, f
     return metrics["observer.cpu"].value / 100, metrics["observer.rate"].value, len(sources)
 
 
-def alternate(pid: int, threads: int, pairs: int) -> tuple[float, float, float]:
-    """LeNet's step time with the process running over with it stopped, in pairs of windows; 95 % interval."""
+def compare(what: str, pid: int, threads: int, pairs: int) -> None:
+    """LeNet's step time with the process running over with it stopped, in short windows by turns; 95 % interval."""
     from _loaded import load
     from ergometer.analyze.statistics import median_interval
 
@@ -119,8 +112,8 @@ def alternate(pid: int, threads: int, pairs: int) -> tuple[float, float, float]:
 
     def window(running: bool) -> float:
         os.kill(pid, signal.SIGCONT if running else signal.SIGSTOP)
-        time.sleep(0.02)
-        times, end = [], time.monotonic() + 0.3
+        time.sleep(0.012)
+        times, end = [], time.monotonic() + 0.05
         while time.monotonic() < end:
             marks = engine.step().marks
             times.append(marks[-1] - marks[0])
@@ -135,37 +128,35 @@ def alternate(pid: int, threads: int, pairs: int) -> tuple[float, float, float]:
     os.kill(pid, signal.SIGCONT)
     middle, low, high = median_interval(ratios)
     assert low is not None and high is not None
-    return middle, low, high
+    print(f"observer.slowdown: step time with / without {what}: {middle:.4f}, 95 % interval {low:.4f} .. {high:.4f}")
 
 
-def slowdown(root: Path, folder: Path, files: list[Path], pairs: int) -> None:
+def slowdown(root: Path, folder: Path) -> None:
+    from ergometer.core import registry
     from ergometer.run.sampling import Sampling
 
     os.environ["ERGO_SYSROOT"] = str(root)
     cores = len(os.sched_getaffinity(0))
-    sampling = Sampling(folder / "raw", period_s=1 / RATE_HZ, pid=os.getpid())
-    for label, threads in (("one core left free", max(1, cores - 1)), ("all cores busy", cores)):
-        middle, low, high = alternate(sampling.pid, threads, pairs)
-        print(
-            f"observer.slowdown: step time with / without the sampler, {label}: {middle:.4f}, "
-            f"95 % interval {low:.4f} .. {high:.4f} (within 1 %)"
-        )
+    raw = folder / "raw"
+    powerless = [name for name in registry.names("sensors") if name != "ina3221"]
+    sampling = Sampling(raw, period_s=1 / RATE_HZ, pid=os.getpid(), sensors=powerless)
+    what = f"the sampler of {sampling.sources} sources (within 1 %)"
+    compare(f"{what}, one core left free", sampling.pid, max(1, cores - 1), 500)
+    compare(f"{what}, all cores busy", sampling.pid, cores, 3000)
+    sampling.stop()
+    sampling = Sampling(raw, period_s=1 / RATE_HZ, pid=os.getpid())
+    compare(f"the sampler of {sampling.sources}, power rails among them, all cores busy", sampling.pid, cores, 1500)
     sampling.stop()
     compiler = shutil.which("cc")
     if compiler is None:
-        print("observer.floor: not measured: there is no C compiler (cc)")
+        print("observer.slowdown: a process that only wakes up was not measured: there is no C compiler (cc)")
         return
     command = [compiler, "-O2", f"-DRATE_HZ={RATE_HZ}", "-x", "c", "-", "-o", str(folder / "loop")]
     subprocess.run(command, input=C_LOOP.encode(), check=True)
-    own = [Path(f"/proc/{os.getpid()}/{name}") for name in ("statm", "schedstat")]
-    bare = subprocess.Popen([folder / "loop", *own, "/proc/stat", "/proc/pressure/cpu", *files])
-    middle, low, high = alternate(bare.pid, cores, pairs)
-    bare.kill()
-    bare.wait()
-    print(
-        f"observer.floor: step time with / without a C loop that reads the same files and keeps nothing, "
-        f"all cores busy: {middle:.4f}, 95 % interval {low:.4f} .. {high:.4f}"
-    )
+    waker = subprocess.Popen([folder / "loop"])
+    compare("a process that only wakes up on the exact beat, all cores busy", waker.pid, cores, 1500)
+    waker.kill()
+    waker.wait()
 
 
 def main() -> None:
@@ -191,7 +182,7 @@ def main() -> None:
         mine, peer = statistics.median(ours), statistics.median(peers)
         print(f"observer.cpu: {100 * mine:.2f} % of one core at {rate:.0f} Hz with {sources} sources (at most 2 %)")
         print(f"observer.peer: psutil sampler costs {100 * peer:.2f} %, {peer / mine:.1f}x ours (at least 2x)")
-        slowdown(folder / "root", folder, files, 150)
+        slowdown(folder / "root", folder)
 
 
 if __name__ == "__main__":

@@ -75,10 +75,12 @@ def _probe_sampler() -> Probe:
         return Probe(False, "it took no samples", "stop other programs")
     cpu, rate, jitter = (metrics[f"observer.{name}"].value for name in ("cpu", "rate", "jitter"))
     lost = f"; {'; '.join(sampling.lost)}" if sampling.lost else ""
+    how = "compiled" if sampling.compiled else "in Python, for want of a C compiler when it was installed"
+    remedy = "" if sampling.compiled else "for a cheaper one: install a C compiler, then ergometer again"
     return Probe(
         rate > 0.9 / _PERIOD_S,
-        f"{rate:.0f} Hz, jitter {jitter * 1e3:.2f} ms, {cpu:.1f} % of one core{lost}",
-        "" if rate > 0.9 / _PERIOD_S else "stop other programs, or sample less often (--period)",
+        f"{rate:.0f} Hz, jitter {jitter * 1e3:.2f} ms, {cpu:.1f} % of one core, {how}{lost}",
+        remedy if rate > 0.9 / _PERIOD_S else "stop other programs, or sample less often (--period)",
     )
 
 

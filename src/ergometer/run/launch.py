@@ -5,11 +5,12 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from ergometer.core.process import cpu_clock_ns
+from ergometer.core.process import cpu_clock
 
 _TRAMPOLINE = Path(__file__).with_name("trampoline.py")
 
@@ -55,7 +56,9 @@ class Held:
 
     def go(self) -> None:
         try:
-            self._waiting_s = cpu_clock_ns(self.pid) * 1e-9  # what standing ready has cost is not the command's
+            self._waiting_s = (
+                time.clock_gettime_ns(cpu_clock(self.pid)) * 1e-9
+            )  # what standing ready has cost is not the command's
             os.write(self._go, b"g")
         except OSError:
             pass  # it died while it waited; wait() tells how

@@ -61,6 +61,8 @@ class Sampling:
         assert self._process.stdout is not None
         self.fd = self._process.stdout.fileno()
         os.set_blocking(self.fd, False)
+        self.sources = 0
+        self.compiled = False
         if not self._until("ready", _START_S):
             died = (
                 "the sampler ended before it was ready"
@@ -96,6 +98,8 @@ class Sampling:
             self.live = message["values"]
         elif event == "lost":
             self.lost.append(f"sensor {message['source']} {message['reason']}")
+        elif event == "ready":
+            self.sources, self.compiled = message["sources"], message["compiled"]
         elif event == "over_limit":
             self.over_limit = True
         elif event == "error":

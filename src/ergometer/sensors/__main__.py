@@ -19,7 +19,7 @@ import select
 import sys
 import threading
 import time
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,22 +30,14 @@ from ergometer.core.errors import ErgoError
 from ergometer.core.sensor import Read, Sensor, Source, Target
 from ergometer.core.sensor_log import ENTRY, FORMAT, LOST, TICK
 from ergometer.core.timebox import within
+from ergometer.sensors._beat import LIBRARY, Beat, CompiledBeat, Group, can_read, join_the_ticks
 
 _HANG_S = 1.0
-_FLUSH_NS = 500_000_000
+_HUNG = f"hung: a read took more than {_HANG_S:g} s"
+_FLUSH_NS = 1_000_000_000
 _MAX_RAW = LOST - 1
 _LIVE = ("power.", "temperature.")
 _SHOWN = 2
-
-
-@dataclass(slots=True)
-class Group:
-    """Sources that are read together, at most once per period."""
-
-    number: int
-    period_ns: int
-    due_ns: int = 0
-    members: list[tuple[int, Read]] = field(default_factory=list)
 
 
 class Sampler:
@@ -62,7 +54,8 @@ class Sampler:
         if self.limit_pages is not None and "memory" not in wanted:
             wanted = [*wanted, "memory"]  # a limit that is watched needs it, whatever the user asked for
         self._open_all(wanted)
-        self.groups = self._group()
+        compiled, self.groups = self._group()
+        self.beat = CompiledBeat(self.period_ns, compiled) if compiled else Beat(self.period_ns)
         self.of_process = {at for at, source in enumerate(self.sources) if source.sensor in ("memory", "process")}
         self.last: list[bytes] = [b""] * len(self.sources)
         self.limit_source = (
@@ -73,10 +66,9 @@ class Sampler:
         self.file = os.open(config["raw"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
         header = {"format": FORMAT, "period_s": config["period_s"], "sources": [s.to_json() for s in self.sources]}
         header["missing"] = self.missing
-        header["groups"] = {group.number: [index for index, _ in group.members] for group in self.groups}
+        header["groups"] = {g.number: [index for index, _ in g.members] for g in (*compiled, *self.groups)}
         os.write(self.file, json.dumps(header).encode() + b"\n")
         self.pending: list[tuple[int, int, list[tuple[int, Read]], list[bytes | None]]] = []
-        self.ticks = 0
         self.stopping = self.failed = False
         self.flush_wanted = threading.Event()
         self.flushed = threading.Event()
@@ -109,17 +101,20 @@ class Sampler:
                 self.sensors.append(sensor)
                 self.reads.append(read)
 
-    def _group(self) -> list[Group]:
-        """Group 0 is read every tick, the last one only at the ends."""
-        groups: dict[int, Group] = {0: Group(0, 0)}
+    def _group(self) -> tuple[list[Group], list[Group]]:
+        """Sources that the compiled beat reads, and the others. Group 0 is read every tick, the last at the ends."""
+        beaten = LIBRARY.exists()
+        groups: dict[tuple[int, bool], Group] = {(0, beaten): Group(0, 0)}
         ends = Group(255, 0)
-        for index, source in enumerate(self.sources):
+        for index, (source, read) in enumerate(zip(self.sources, self.reads, strict=True)):
             period_ns = int(source.period_s * 1e9)
             watched = self.limit_pages is not None and source.key == "statm"  # a limit is watched at every tick
-            key = period_ns if period_ns > self.period_ns and not watched else 0
-            group = ends if source.at_ends else groups.setdefault(key, Group(len(groups), key))
-            group.members.append((index, self.reads[index]))
-        return [*groups.values(), ends]
+            period_ns = period_ns if period_ns > self.period_ns and not watched else 0
+            key = period_ns, beaten and can_read(read) and not watched
+            group = ends if source.at_ends else groups.setdefault(key, Group(len(groups), period_ns))
+            group.members.append((index, read))
+        compiled = [group for (_, by_beat), group in groups.items() if by_beat]
+        return compiled, [*(group for (_, by_beat), group in groups.items() if not by_beat), ends]
 
     def _tick(self, group: Group, generation: int) -> None:
         """Read every source of a group and keep the raw bytes; a source that fails is dropped from it.
@@ -136,9 +131,7 @@ class Sampler:
             except Exception as error:  # noqa: BLE001 - one broken sensor must not stop the others
                 raws.append(None)
                 lost.append(index)
-                # That the measured process has ended, its parent knows best.
-                if not (isinstance(error, ProcessLookupError | FileNotFoundError) and index in self.of_process):
-                    self._lose(index, f"vanished: {getattr(error, 'strerror', None) or error}")
+                self._vanish(index, error)
         self.reading = -1
         if generation != self.generation:
             return  # the supervisor gave this thread up while it hung, and nothing of this tick is kept
@@ -150,7 +143,7 @@ class Sampler:
 
     def _check_limit(self, members: list[tuple[int, Read]], raws: list[bytes | None]) -> None:
         for (index, _), raw in zip(members, raws, strict=True):
-            if index == self.limit_source and raw and int(raw) > (self.limit_pages or 0):
+            if index == self.limit_source and raw and int(raw.split()[1]) > (self.limit_pages or 0):
                 say({"event": "over_limit"})
 
     def _encode(self) -> bytes:
@@ -172,36 +165,44 @@ class Sampler:
         source = self.sources[index]
         self.messages.append({"event": "lost", "source": f"{source.sensor}:{source.key}", "reason": reason})
 
+    def _vanish(self, index: int, error: Exception) -> None:
+        # That the measured process has ended, its parent knows best.
+        if not (isinstance(error, ProcessLookupError | FileNotFoundError) and index in self.of_process):
+            self._lose(index, f"vanished: {getattr(error, 'strerror', None) or error}")
+
+    def _note_failures(self) -> None:
+        for index, error in self.beat.failures().items():
+            self._vanish(index, error)
+
     def _flush(self) -> None:
-        view = memoryview(self._encode())
+        view = memoryview(self.beat.take() + self._encode())
         while view:
             view = view[os.write(self.file, view) :]
 
     def loop(self, generation: int) -> None:
-        groups = self.groups[:-1]
-        next_ns = now_ns()
-        flush_ns = next_ns + _FLUSH_NS
+        groups, beat = self.groups[:-1], self.beat
+        if not any(channel.unit in ("W", "J") for source in self.sources for channel in source.channels):
+            join_the_ticks(self.period_ns)  # but energy is right only if power is read regularly
+        flush_ns = now_ns() + _FLUSH_NS
         try:
             while not self.stopping and generation == self.generation:
+                at_ns = beat.run(min([flush_ns, *(group.due_ns for group in groups)]))
                 flush = self.flush_wanted.is_set()
+                if flush and generation == self.generation:
+                    beat.read_now()
                 for group in groups:
-                    if next_ns >= group.due_ns or flush:
-                        group.due_ns = next_ns + group.period_ns
-                        self._tick(group, generation)
                     if generation != self.generation:
                         return  # a read hung, and another thread has taken over
-                self.ticks += 1
-                if next_ns >= flush_ns or flush:
+                    if at_ns >= group.due_ns or flush:
+                        group.due_ns = at_ns + group.period_ns
+                        self._tick(group, generation)
+                self._note_failures()
+                if at_ns >= flush_ns or flush or beat.is_full():
                     self._flush()
-                    flush_ns = next_ns + _FLUSH_NS
+                    flush_ns = at_ns + _FLUSH_NS
                     if flush:
                         self.flush_wanted.clear()
                         self.flushed.set()
-                next_ns += self.period_ns
-                late_ns = now_ns() - next_ns
-                if late_ns > 0:  # keep to the beat: skip what was missed, do not catch up in a burst
-                    next_ns += -(-late_ns // self.period_ns) * self.period_ns
-                time.sleep(max(0.0, (next_ns - now_ns()) * 1e-9))
         except OSError as error:
             self.failed = True
             self.messages.append({"event": "error", "reason": f"samples cannot be written: {error.strerror}"})
@@ -212,26 +213,38 @@ class Sampler:
         return thread
 
     def _replace_if_hung(self, thread: threading.Thread) -> threading.Thread:
+        return self._start_thread() if self._leave_hung() else thread
+
+    def _leave_hung(self) -> bool:
+        """Whether a reading hangs; the source is left behind, and with it the thread that reads it."""
+        stuck = self.beat.stuck(int(_HANG_S * 1e9))
+        if stuck is not None:
+            self.generation += 1
+            self._lose(stuck, _HUNG)
+            self.beat = self.beat.without(stuck)
+            return True
         index, since_ns = self.reading, self.since_ns
         if index < 0 or now_ns() - since_ns < _HANG_S * 1e9:
-            return thread
+            return False
         self.generation += 1
-        self._lose(index, f"hung: a read took more than {_HANG_S:g} s")
+        self._lose(index, _HUNG)
         for group in self.groups:
-            stuck = [member for member in group.members if member[0] == index]
-            if stuck:
-                self.pending.append((since_ns, group.number, stuck, [None]))
+            hung = [member for member in group.members if member[0] == index]
+            if hung:
+                self.pending.append((since_ns, group.number, hung, [None]))
                 group.members = [member for member in group.members if member[0] != index]
         self.reading = -1
-        return self._start_thread()
+        return True
 
     def _live(self) -> dict[str, float]:
         """The newest powers and the highest temperature, for a person who watches."""
         values: dict[str, float] = {}
-        for index, source in enumerate(self.sources):
-            if self.last[index] and any(channel.name.startswith(_LIVE) for channel in source.channels):
+        newest = self.beat.latest() | {index: raw for index, raw in enumerate(self.last) if raw}
+        for index, raw in newest.items():
+            source = self.sources[index]
+            if any(channel.name.startswith(_LIVE) for channel in source.channels):
                 try:
-                    parsed = self.sensors[index].parse(source, self.last[index])
+                    parsed = self.sensors[index].parse(source, raw)
                 except ValueError:
                     continue  # counted as garbage when the run is analysed
                 values |= {c.name: v for c, v in zip(source.channels, parsed, strict=True) if c.name.startswith(_LIVE)}
@@ -242,17 +255,18 @@ class Sampler:
     def _cost(self) -> dict[str, float]:
         """What sampling has taken so far, commands that sensors run included."""
         wall_s, cpu_s = (now_ns() - self.started_ns) * 1e-9, cpu_time_s() - self.started_cpu
-        return {"wall_s": wall_s, "cpu_s": cpu_s, "ticks": self.ticks}
+        return {"wall_s": wall_s, "cpu_s": cpu_s}
 
     def run(self) -> None:
         parent = os.getppid()
         self._tick(self.groups[-1], 0)
         self.started_ns, self.started_cpu = now_ns(), cpu_time_s()
         thread = self._start_thread()
-        say({"event": "ready", "sources": len(self.sources)})
+        compiled = isinstance(self.beat, CompiledBeat)
+        say({"event": "ready", "sources": len(self.sources), "compiled": compiled})
         pending = b""
         while True:
-            readable, _, _ = select.select([0], [], [], 0.5)
+            readable, _, _ = select.select([0], [], [], 1.0)
             if readable:
                 data = os.read(0, 4096)
                 pending += data
@@ -261,6 +275,7 @@ class Sampler:
                     break
                 if b"flush" in lines:
                     self.flush_wanted.set()
+                    self.beat.interrupt()
                     self.flushed.wait(2 * _HANG_S)
                     self.flushed.clear()
                     say({"event": "flushed", **self._cost()})
@@ -272,18 +287,23 @@ class Sampler:
             if live:
                 say({"event": "live", "values": live})
         self.stopping = True
+        self.beat.interrupt()
         thread.join(2 * _HANG_S)
+        self._leave_hung()
         cost = self._cost()
         self._finish()
         say({"event": "stopped", **cost})
 
     def _finish(self) -> None:
         try:
-            for group in self.groups:  # once more, so that the samples reach up to the end
+            # Once more, so that the samples reach up to the end.
+            ticks: list[Callable[[], None]] = [partial(self._tick, group, self.generation) for group in self.groups]
+            for tick in [self.beat.read_now, *ticks]:
                 try:
-                    within(_HANG_S, partial(self._tick, group, self.generation))
+                    within(_HANG_S, tick)
                 except TimeoutError:
-                    self._lose(self.reading, f"hung: a read took more than {_HANG_S:g} s")
+                    self._leave_hung()
+            self._note_failures()
             self._flush()
         except OSError as error:
             if not self.failed:

@@ -41,7 +41,7 @@ class Cores(Sensor):
                 key="stat",
                 channels=tuple(channels),
                 files=("proc/stat",),
-                period_s=0.02,
+                period_s=0.05,
                 facts={"cores": cores},
                 buffer_bytes=size,
             )

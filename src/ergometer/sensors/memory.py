@@ -26,7 +26,8 @@ class Memory(Sensor):
         if target.pid is None:
             return []
         resident = Channel(name="process.rss", unit="B")
-        sources = [Source(sensor=self.name, key="statm", channels=(resident,), period_s=0.02)]
+        statm = f"proc/{target.pid}/statm"
+        sources = [Source(sensor=self.name, key="statm", channels=(resident,), files=(statm,), period_s=0.05)]
         if not target.tree:
             status = f"proc/{target.pid}/status"
             peak = Channel(name="process.peak", unit="B")
@@ -50,14 +51,14 @@ class Memory(Sensor):
         if source.key == "Pss":
             # Opened anew each time: a kept descriptor belongs to the program that ran before exec.
             return (target.root / source.files[0]).read_bytes
-        if source.key != "statm":
-            return super().open(source, target)
-        assert target.pid is not None
-        return Resident(target.root, Processes(target.root, target.pid, tree=target.tree, exclude=target.exclude)).read
+        if source.key == "statm" and target.tree:
+            assert target.pid is not None
+            return Resident(target.root, Processes(target.root, target.pid, tree=True, exclude=target.exclude)).read
+        return super().open(source, target)
 
     def parse(self, source: Source, raw: bytes) -> Sequence[float]:
         if source.key == "statm":
-            return [int(raw) * _PAGE]
+            return [int(raw.split()[1]) * _PAGE]
         match = re.search(rb"^" + source.key.encode() + rb":\s+(\d+) kB", raw, re.MULTILINE)
         if not match and b"State:" in raw:
             return [float("nan")]  # the process has ended and waits for its parent

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from ergometer.core.probe import Probe
-from ergometer.core.process import CpuTime, Processes, ThreadWait
-from ergometer.core.sensor import Channel, Read, Sensor, Source, Target, read_text
+from ergometer.core.process import CpuTime, Processes, ThreadWait, cpu_clock
+from ergometer.core.sensor import Channel, ClockRead, Read, Sensor, Source, Target, read_text
 
 
 class Process(Sensor):
@@ -25,12 +25,14 @@ class Process(Sensor):
         waited = Channel(name="process.wait", unit="s", kind="counter", scale=1e-9)
         return [
             # The CPU clock adds up what schedstat says of every thread, those included that have ended.
-            Source(sensor=self.name, key="cpu", channels=(used,)),
-            Source(sensor=self.name, key="wait", channels=(waited,), period_s=0.25),  # one file per thread
+            Source(sensor=self.name, key="cpu", channels=(used,), period_s=0.02),
+            Source(sensor=self.name, key="wait", channels=(waited,), period_s=0.5),  # one file per thread
         ]
 
     def open(self, source: Source, target: Target) -> Read:
         assert target.pid is not None
+        if source.key == "cpu" and not target.tree:
+            return ClockRead(cpu_clock(target.pid))
         processes = Processes(target.root, target.pid, tree=target.tree, exclude=target.exclude)
         return CpuTime(processes).read if source.key == "cpu" else ThreadWait(target.root, processes).read
 
