@@ -142,7 +142,7 @@ def slowdown(root: Path, folder: Path) -> None:
     sampling = Sampling(raw, period_s=1 / RATE_HZ, pid=os.getpid(), sensors=powerless)
     what = f"the sampler of {sampling.sources} sources (within 1 %)"
     compare(f"{what}, one core left free", sampling.pid, max(1, cores - 1), 500)
-    compare(f"{what}, all cores busy", sampling.pid, cores, 3000)
+    compare(f"{what}, all cores busy", sampling.pid, cores, 6000)
     sampling.stop()
     sampling = Sampling(raw, period_s=1 / RATE_HZ, pid=os.getpid())
     compare(f"the sampler of {sampling.sources}, power rails among them, all cores busy", sampling.pid, cores, 1500)

@@ -25,7 +25,7 @@ class Process(Sensor):
         waited = Channel(name="process.wait", unit="s", kind="counter", scale=1e-9)
         return [
             # The CPU clock adds up what schedstat says of every thread, those included that have ended.
-            Source(sensor=self.name, key="cpu", channels=(used,), period_s=0.02),
+            Source(sensor=self.name, key="cpu", channels=(used,)),
             Source(sensor=self.name, key="wait", channels=(waited,), period_s=0.5),  # one file per thread
         ]
 
