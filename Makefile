@@ -8,7 +8,7 @@ STAMP := $(VENV)/.ready
 
 setup: $(STAMP)
 
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml constraints.txt hatch_build.py src/ergometer/sensors/beat.c
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[torch,nvidia,data,atari,onnx,dev]'
 	touch $(STAMP)

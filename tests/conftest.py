@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,6 +15,9 @@ from hypothesis import settings
 # On a loaded machine the first example of a test may take longer than hypothesis allows by default.
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
+
+# A shell starts a job in the background with Ctrl-C ignored, which our children would inherit.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ERGO = [sys.executable, "-m", "ergometer"]
 

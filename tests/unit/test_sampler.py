@@ -48,7 +48,7 @@ def column(samples, name: str) -> np.ndarray:  # type: ignore[no-untyped-def]
 @pytest.fixture
 def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sampler of an install without a C compiler."""
-    monkeypatch.setattr("ergometer.sensors.__main__.LIBRARY", Path("absent.so"))
+    monkeypatch.setattr("ergometer.sensors._beat.LIBRARY", Path("absent.so"))
 
 
 @pytest.mark.usefixtures("interpreted")
@@ -120,8 +120,10 @@ def beating(made: Sampler, seconds: float) -> None:
 def test_compiled_and_interpreted_samplers_write_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = plant_over_real_proc(tmp_path / "root", JETSON_TX2)
     found = []
-    for library in (LIBRARY, Path("absent.so")):
-        monkeypatch.setattr("ergometer.sensors.__main__.LIBRARY", library)
+    foreign = tmp_path / "foreign.so"
+    foreign.write_bytes(b"\x7fELF of another machine")
+    for library in (LIBRARY, foreign):
+        monkeypatch.setattr("ergometer.sensors._beat.LIBRARY", library)
         (root / RAIL).write_text("4321\n")
         made = sampler(tmp_path, sensors=None)
         assert isinstance(made.beat, CompiledBeat) == (library == LIBRARY)

@@ -2,7 +2,8 @@
 
     python -m ergometer.sensors CONFIG.json
 
-Nothing is parsed while it runs (but for the few values shown live), so that observing costs little. It
+Nothing is parsed while it runs (but for the few values shown live), so that observing costs little; files
+and clocks are read by the compiled beat, if there is one, and this loop wakes up only for the rest. It
 speaks JSON lines on standard output (ready, live, lost, over_limit, error, stopped) and obeys lines on
 standard input (flush, stop); the end of standard input means stop.
 
@@ -30,7 +31,7 @@ from ergometer.core.errors import ErgoError
 from ergometer.core.sensor import Read, Sensor, Source, Target
 from ergometer.core.sensor_log import ENTRY, FORMAT, LOST, TICK
 from ergometer.core.timebox import within
-from ergometer.sensors._beat import LIBRARY, Beat, CompiledBeat, Group, can_read, join_the_ticks
+from ergometer.sensors._beat import Beat, CompiledBeat, Group, can_read, join_the_ticks, library
 
 _HANG_S = 1.0
 _HUNG = f"hung: a read took more than {_HANG_S:g} s"
@@ -103,7 +104,7 @@ class Sampler:
 
     def _group(self) -> tuple[list[Group], list[Group]]:
         """Sources that the compiled beat reads, and the others. Group 0 is read every tick, the last at the ends."""
-        beaten = LIBRARY.exists()
+        beaten = library() is not None
         groups: dict[tuple[int, bool], Group] = {(0, beaten): Group(0, 0)}
         ends = Group(255, 0)
         for index, (source, read) in enumerate(zip(self.sources, self.reads, strict=True)):

@@ -109,6 +109,14 @@ class _State(ctypes.Structure):
     ]
 
 
+def library() -> ctypes.CDLL | None:
+    """The compiled beat, or None: it was not compiled, or for another machine."""
+    try:
+        return ctypes.CDLL(str(LIBRARY))
+    except OSError:
+        return None
+
+
 def can_read(read: Read) -> bool:
     """Whether the compiled beat can do what this function does."""
     return isinstance(read, ClockRead) or (isinstance(read, FileRead) and _room(read) < LOST)
@@ -124,7 +132,9 @@ class CompiledBeat(Beat):
     def __init__(self, period_ns: int, groups: Sequence[Group]):
         super().__init__(period_ns)
         self._groups = groups
-        self._run = ctypes.CDLL(str(LIBRARY)).beat
+        compiled = library()
+        assert compiled is not None
+        self._run = compiled.beat
         self._run.restype = ctypes.c_int64
         self._held: list[object] = []  # what C points at must not be collected
         self._sources: list[_Source] = []
