@@ -56,9 +56,8 @@ class Held:
 
     def go(self) -> None:
         try:
-            self._waiting_s = (
-                time.clock_gettime_ns(cpu_clock(self.pid)) * 1e-9
-            )  # what standing ready has cost is not the command's
+            # What standing ready has cost is not the command's.
+            self._waiting_s = time.clock_gettime_ns(cpu_clock(self.pid)) * 1e-9
             os.write(self._go, b"g")
         except OSError:
             pass  # it died while it waited; wait() tells how
