@@ -4,13 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: setup run test test-slow check base bench accuracy picture clean
+.PHONY: setup engines run test test-slow check base bench accuracy matrix picture clean
 
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt hatch_build.py src/ergometer/sensors/beat.c
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[torch,nvidia,data,atari,onnx,dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[torch,mnn,litert,tinygrad,nvidia,data,atari,onnx,dev]'
 	touch $(STAMP)
 
 run: setup
@@ -30,8 +30,17 @@ check: setup
 	$(BIN)/ruff format --check src tests benchmarks docs
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(MAKE) base
+	$(MAKE) base device-mnn device-litert
 	$(MAKE) test
+
+# An environment of its own for an engine whose packages are large or exclude others: make engine-ort
+ENGINES := onnxruntime openvino ncnn tensorflow ort
+
+engine-%: setup
+	$(PYTHON) -m venv $(VENV)/engines/$*
+	$(VENV)/engines/$*/bin/pip install --quiet --disable-pip-version-check $(if $(filter ort,$*),,-c constraints.txt) -e '.[$*]'
+
+engines: $(addprefix engine-,$(ENGINES))
 
 # The base install, without a framework, must do its part on a device that has nothing else.
 base:
@@ -41,6 +50,14 @@ base:
 	ERGO_HOME=.venv-base/home sh tests/base_install.sh .venv-base/bin/ergo
 	du -sm .venv-base/lib | awk '{ print "base install: " $$1 " MB"; exit $$1 > 200 }'
 
+# A device that has one engine and no torch trains a network that was made ready elsewhere.
+device-%: setup
+	rm -rf .venv-device-$*
+	$(PYTHON) -m venv .venv-device-$*
+	.venv-device-$*/bin/pip install --quiet --disable-pip-version-check -c constraints.txt '.[$*]'
+	ERGO_HOME=.venv-device-$*/made $(BIN)/ergo bundle lenet --engine $* --batch 2,16 -o .venv-device-$*/lenet.ergo
+	ERGO_HOME=.venv-device-$*/home sh tests/device_install.sh .venv-device-$*/bin/ergo .venv-device-$*/lenet.ergo $*
+
 bench: setup
 	for name in startup attribution energy tracing observer suite; do $(BIN)/python benchmarks/$$name.py 2>&1 | grep -v ^USDT || exit 1; done
 
@@ -48,9 +65,13 @@ bench: setup
 accuracy: setup
 	$(BIN)/python benchmarks/accuracy.py $(DATA)
 
+# Every network on every engine that works here (make engines adds those with environments of their own): hours.
+matrix: setup
+	$(BIN)/python docs/matrix.py $(MODELS)
+
 # The README's picture, from the two runs that `make run` has just made.
 picture: setup
 	$(BIN)/python docs/picture.py
 
 clean:
-	rm -rf $(VENV) .venv-base .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-* .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -98,6 +98,11 @@ def step_metrics(spec: Spec, spans: SpanTable, samples: Samples, facts: dict[str
         if (owner >= 0).any():  # a step may have a phase twice: a network of several passes
             sums = np.bincount(owner[owner >= 0], weights=chosen.duration_s[owner >= 0])
             findings.metrics[f"{phase}_time"] = timed(list(sums))
+    if len(phases.select(phase="step")):
+        for phase in ("forward", "backward", "optimizer"):
+            findings.absent[f"{phase}_time"] = "the engine runs a training step as one call"
+    if facts.get("untraced"):
+        findings.absent["op_times"] = facts["untraced"]
     loads = spans.select(kind="load")
     if len(loads):
         findings.metrics["data_time"] = replace(timed(list(loads.duration_s)), note="to load a batch, beside the step")
@@ -146,6 +151,9 @@ def _memory(findings: Findings, facts: dict[str, Any]) -> None:
     if on_device:
         findings.metrics["gpu_peak_memory"] = Metric(value=whole, unit="B", source="counter")
     named = {name: parts[name] for name in ("parameters", "gradients", "optimizer", "input", "activations")}
+    for name in [name for name, value in named.items() if value is None]:
+        del named[name]
+        findings.absent[f"memory.{name}"] = "the engine does not tell; part of memory.other"
     if not on_device:
         named["baseline"] = memory["baseline"]
     for name, value in named.items():

@@ -5,7 +5,9 @@ import itertools
 import shutil
 import sys
 import time
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 from ergometer.core import registry
 from ergometer.core.dataset import Dataset
@@ -15,11 +17,13 @@ from ergometer.core.record import Record
 from ergometer.core.sensor import sysroot
 from ergometer.core.spec import Budget, Spec
 from ergometer.core.timebox import within
+from ergometer.run.environment import probe_of
 from ergometer.run.fetch import make_ready
 from ergometer.run.host import choose_cores, memory_bytes
 from ergometer.run.interrupt import Interrupt
 from ergometer.run.parent import Progress, one_at_a_time, run_spec
 from ergometer.run.resolve import check, is_file, of_suite
+from ergometer.store.bundle import is_bundle, manifest_of, unpack
 from ergometer.store.database import Store
 
 _REDRAW_S = 0.5
@@ -54,13 +58,9 @@ def specs_of(arguments: argparse.Namespace) -> list[Spec]:
     inference_only = modes == ["infer"]
     sources = {model: check(model, shape, arguments.classes, inference_only=inference_only) for model in models}
     data = {model: _data_of(model, arguments) for model in models}
-    engines = _words(arguments.engine, "--engine", "torch")
+    engines = _engines(arguments.engine, models)
     devices = _words(arguments.device, "--device", "cpu,cuda")
-    for engine, device in itertools.product(engines, devices):
-        probe = registry.load("engines", engine)().probe(device)
-        if not probe.ok:
-            remedy = f": {probe.remedy}" if probe.remedy else ""
-            raise UnavailableError(f"engine {engine} does not work here, {probe.reason}{remedy}.")
+    _check_engines([name for name, _ in engines], devices)
     sensors = None
     if arguments.sensors is not None:
         sensors = tuple(_words(arguments.sensors, "--sensors", "rapl,thermal"))
@@ -81,7 +81,7 @@ def specs_of(arguments: argparse.Namespace) -> list[Spec]:
     specs = [
         Spec(
             model=model,
-            engine=engine,
+            engine=engine[0],
             device=device,
             mode=mode,
             cores=cores,
@@ -98,7 +98,7 @@ def specs_of(arguments: argparse.Namespace) -> list[Spec]:
             period_s=parse_seconds(arguments.period),
             sensors=sensors,
             budget=budget,
-            options=sources[model],
+            options=sources[model] | engine[1],
         )
         for model, engine, device, mode, cores, threads, batch in axes
     ]
@@ -109,10 +109,81 @@ def specs_of(arguments: argparse.Namespace) -> list[Spec]:
     return specs
 
 
+def specs_to_verify(arguments: argparse.Namespace) -> list[Spec]:
+    """A Spec for every model and engine, checked before anything runs."""
+    shape = parse_shape(arguments.input) if arguments.input else None
+    models = [name for text in arguments.models for name in ([text] if is_file(text) else _names(text))]
+    specs = []
+    for (name, options), model in itertools.product(_engines(arguments.engine, models), models):
+        _check_engines([name], [arguments.device])
+        mode = arguments.mode or registry.load("engines", name).modes[0]
+        source = check(model, shape, arguments.classes, inference_only=mode == "infer")
+        specs.append(
+            Spec(
+                model=model,
+                engine=name,
+                device=arguments.device,
+                mode=mode,
+                input=shape,
+                classes=arguments.classes,
+                options=source | options,
+            )
+        )
+    return specs
+
+
+def specs_to_bundle(arguments: argparse.Namespace) -> list[Spec]:
+    """A Spec for every mode and batch size of one model and one engine."""
+    batches, modes = _numbers(arguments.batch, "--batch"), _words(arguments.mode, "--mode", "train,infer")
+    able = registry.load("engines", arguments.engine).modes
+    found = []
+    for mode in modes:
+        if mode not in ("train", "infer"):
+            raise UsageError(f"--mode {arguments.mode!r} does not exist: choose train or infer.")
+        if mode in able:
+            arguments.mode = mode
+            (spec,) = specs_to_verify(arguments)
+            found += [replace(spec, batch=batch, seed=arguments.seed) for batch in dict.fromkeys(batches)]
+    if not found:
+        raise UsageError(f"{arguments.engine} does {' and '.join(able)} alone: choose --mode {able[0]}.")
+    return found
+
+
+def _engines(text: str | None, models: list[str]) -> list[tuple[str, dict[str, str]]]:
+    """Engines with their options. A bundle brings its own engine."""
+    own = {manifest_of(unpack(Path(model)))["engine"] for model in models if is_bundle(model)}
+    if own and text is None:
+        if len(own) > 1 or not all(map(is_bundle, models)):
+            raise UsageError("these models need different engines: run each bundle by itself.")
+        return [(name, {}) for name in own]
+    found = []
+    for word in _names(text or "torch"):
+        name, _, options = word.partition(":")
+        if own - {name}:
+            raise UsageError(f"the bundle was made for {' and '.join(own)}, not for {name}: leave out --engine.")
+        choices = registry.load("engines", name).options
+        chosen = dict(option.partition("=")[::2] for option in options.split(",") if option)
+        for option, value in chosen.items():
+            if value not in choices.get(option, ()):
+                known = ", ".join(f"{name}:{key}={'|'.join(values)}" for key, values in choices.items()) or "none"
+                raise UsageError(f"engine {name} has no option {option}={value}: it has {known}.")
+        found.append((name, chosen))
+    return found
+
+
+def _check_engines(engines: list[str], devices: list[str]) -> None:
+    """UnavailableError unless one of them works here: one that does not is a row of the sweep that says why."""
+    probes = [(name, probe_of(name, device)) for name in engines for device in devices]
+    if not any(probe.ok for _, probe in probes):
+        name, probe = probes[0]
+        remedy = f": {probe.remedy}" if probe.remedy else ""
+        raise UnavailableError(f"engine {name} does not work here, {probe.reason}{remedy}.")
+
+
 def _names(text: str) -> list[str]:
-    """Models with their options: a comma separates models, or options (name=value) of the one before."""
+    """Models or engines with their options: a comma separates them, or options (name=value) of the one before."""
     names: list[str] = []
-    for word in _words(text, "MODEL", "lenet,squeezenet"):
+    for word in _words(text, "MODEL or --engine", "lenet,squeezenet"):
         if "=" in word and ":" not in word and names and ":" in names[-1]:
             names[-1] += f",{word}"
         else:
@@ -213,7 +284,7 @@ class Display:
 
 def describe(spec: Spec) -> str:
     extra = f", {spec.threads} threads" if spec.threads else ""
-    return f"{spec.model} {spec.mode} batch {spec.batch}{extra}"
+    return f"{spec.model} {spec.mode} batch {spec.batch}{extra}, {spec.engine_text}"
 
 
 def run_all(specs: list[Spec], *, hang_s: float) -> list[Record]:

@@ -37,14 +37,26 @@ def execute(arguments: argparse.Namespace) -> int:
             probe = dataset.probe()
             works = ["yes" if probe.ok else "no", terminal.escape(probe.reason)]
             rows.append([name, dataset.title, ", ".join(dataset.tasks) or "every network", *works])
-    else:
-        from ergometer.run.examine import probe_engines, probe_sensors
+    elif arguments.kind == "engines":
+        from ergometer.run.environment import probe_of
 
-        probes = probe_engines() if arguments.kind == "engines" else probe_sensors()
-        columns = [arguments.kind.removesuffix("s"), "what", "works", "what or why"]
+        columns = ["engine", "what", "device", "works", "trains", "infers", "op times", "options", "what or why"]
+        rows = []
+        for name, engine in found.items():
+            for device in engine.devices:
+                probe = probe_of(name, device)
+                able = ["yes" if mode in engine.modes else "no" for mode in ("train", "infer")]
+                options = ", ".join(f"{key}={'|'.join(values)}" for key, values in engine.options.items())
+                why = probe.reason + (f": {probe.remedy}" if probe.remedy else "")
+                here, timed = "yes" if probe.ok else "no", "no" if engine.untraced else "yes"
+                rows.append([name, engine.title, device, here, *able, timed, options, terminal.escape(why)])
+    else:
+        from ergometer.run.examine import probe_sensors
+
+        columns = ["sensor", "what", "works", "what or why"]
         rows = [
-            [name, found[name.split(" on ")[0]].title, "yes" if probe.ok else "no", terminal.escape(probe.reason)]
-            for name, probe in probes.items()
+            [name, found[name].title, "yes" if probe.ok else "no", terminal.escape(probe.reason)]
+            for name, probe in probe_sensors().items()
         ]
     terminal.console().print(terminal.Fitted("", columns, rows, left=columns))
     return 0

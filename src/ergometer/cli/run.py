@@ -13,6 +13,7 @@ examples:
   ergo run path/to/net.py:build --input 3x224x224 --classes 10
   ergo run conv_only:width=256,depth=4 densenet40_12 --batch 8
   ergo run lenet --data mnist --batch 32
+  ergo run mobilenet_v2 --engine torch,mnn,litert,tinygrad --batch 1,2,4
   ergo run squeezenet --batch 1,64 --memory-limit 1GB
 exit status: 0 if every run ended ok, 1 if one did not, 2 for a wrong request, 3 if something is missing here,
 4 if the store cannot be used, 130 if interrupted.
@@ -26,12 +27,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         metavar="MODEL",
         help="from `ergo list models`, with options as in conv_only:width=256,depth=4; "
-        "or your own: file.py:function, file.onnx, file.pt2",
+        "or your own: file.py:function, file.onnx, file.pt2; or a bundle: file.ergo",
     )
     add("--mode", default="train", metavar="train|infer", help="what to measure (default train)")
     add("--batch", default="1", metavar="N,...", help="samples per step (default 1)")
-    add("--engine", default="torch", metavar="NAME,...", help="from `ergo list engines` (default torch)")
-    add("--device", default="cpu", metavar="NAME,...", help="cpu or cuda (default cpu)")
+    add(
+        "--engine",
+        metavar="NAME,...",
+        help="from `ergo list engines`, with options as in torch:precision=bf16 (default torch)",
+    )
+    add("--device", default="cpu", metavar="NAME,...", help="such as cpu, cuda or opencl (default cpu)")
     add("--threads", metavar="N,...", help="threads of the engine (default: its own choice, or one per pinned core)")
     add("--cores", action="append", metavar="LIST", help="pin to cores: 0,2 or 0-3, big or little; repeat for a sweep")
     add("--input", metavar="CxHxW", help="input shape (default: the model's own)")

@@ -46,13 +46,14 @@ class MemoryParts:
     """Bytes of the executed model. activations: what the forward pass leaves for the backward pass.
 
     Gradients and activations need not exist at the same time, so the parts may add up to more than the peak.
+    None: the engine does not tell.
     """
 
     parameters: int
-    gradients: int
+    gradients: int | None
     optimizer: int
     input: int
-    activations: int
+    activations: int | None
     device_peak: int | None = None
 
 
@@ -69,10 +70,25 @@ class Layer:
 
 
 class Engine(Protocol):
+    """options: by name, the choices that `--engine NAME:option=choice` gives; the first is the default.
+
+    portable: it runs canonical graphs, made ready by `build`, and not torch modules.
+
+    untraced: why it cannot time single operations; empty if it can. strict: the largest relative error that a
+    gradient may have against double precision in a smooth network (all together: a tenth). loose: that all gradients
+    together may have in a network with ReLU, whose masks rounding flips.
+    """
+
     name: str
     title: str
     extra: str
     devices: tuple[str, ...]
+    modes: tuple[str, ...]
+    options: dict[str, tuple[str, ...]]
+    portable: bool
+    untraced: str
+    strict: float
+    loose: float
     phases: tuple[str, ...]
     passes: tuple[Pass, ...]
 
@@ -90,6 +106,13 @@ class Engine(Protocol):
         """Build the model and move one batch (a numpy array per field) to the device.
 
         With an environment, every training step first acts in it and takes its batch from there.
+        """
+
+    def rehearse(self, masks: dict[str, Any]) -> dict[str, Any]:
+        """One step with these dropout masks; its loss or scores as RESULT.
+
+        In training also the state after it: every parameter, its velocity (VELOCITY before the name: what the
+        optimizer keeps, after the first step the gradient) and every buffer.
         """
 
     def feed(self, batch: Sequence[Any]) -> None:

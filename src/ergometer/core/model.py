@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ergometer.core.errors import UsageError
+from ergometer.core.graph import Lowered
 from ergometer.core.quantity import format_shape
 
 Choice = int | str
@@ -70,6 +71,7 @@ class Model:
     refresh: int = 0
     data: str = "synthetic"
     file: Path | None = None
+    lowered: Lowered | None = None
 
     def settle(self, shape: tuple[int, ...] | None, classes: int | None, chosen: dict[str, Choice]) -> "Model":
         """This model with the user's input shape, classes and options; UsageError for what it cannot take."""

@@ -52,6 +52,8 @@ def _digits(value: float) -> str:
     if value != value or value in (float("inf"), float("-inf")):
         return str(value)
     magnitude = abs(float(f"{value:.3g}"))
+    if 0 < magnitude < 0.001:
+        return f"{value:.1e}"
     if abs(value) >= 1000 or magnitude == 0 or value == int(value):
         return f"{value:.0f}"
     return f"{value:.{0 if magnitude >= 100 else 1 if magnitude >= 10 else 2}f}"

@@ -75,6 +75,12 @@ class Spec:
         text = json.dumps(self.to_json(), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
+    @property
+    def engine_text(self) -> str:
+        """The engine with its options, as on the command line."""
+        chosen = ",".join(f"{name}={value}" for name, value in self.options.items() if name != "source")
+        return f"{self.engine}:{chosen}" if chosen else self.engine
+
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 

@@ -23,7 +23,12 @@ def check_destination(destination: str | None) -> None:
 
 def write_records(records: Sequence[Record], destination: str, **more: Any) -> None:
     """A JSON list of Records (each with what more there is) to a file, or to standard output for '-'."""
-    text = json.dumps([record.to_json() | more for record in records], indent=1) + "\n"
+    write_json([record.to_json() | more for record in records], destination)
+
+
+def write_json(value: Any, destination: str) -> None:
+    """JSON to a file in one step, or to standard output for '-'."""
+    text = json.dumps(value, indent=1) + "\n"
     if destination == "-":
         sys.stdout.write(text)
         return

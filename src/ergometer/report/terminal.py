@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ergometer.analyze.attribute import Share
+from ergometer.analyze.proof import Proof
 from ergometer.core.engine import Layer
 from ergometer.core.model import Model
 from ergometer.core.quantity import format_shape, format_value
@@ -124,7 +125,7 @@ def _hottest(record: Record) -> Metric | None:
 def results(records: Sequence[Record]) -> Fitted:
     """One row per run: what a step costs."""
     optional = {
-        "engine": [record.spec.engine for record in records],
+        "engine": [record.spec.engine_text for record in records],
         "device": [record.spec.device for record in records],
         "threads": [str(record.spec.threads or "all") for record in records],
         "cores": [",".join(map(str, record.spec.cores or ())) or "all" for record in records],
@@ -168,15 +169,18 @@ def results(records: Sequence[Record]) -> Fitted:
 def remarks(records: Sequence[Record], *, brief: bool = False) -> list[str]:
     """Reasons, warnings and what is absent, each said once with the runs it holds for.
 
-    brief: of what is absent, only energy with its reason; the rest by name.
+    brief: of what is absent, only energy and what an engine does not tell with its reason; the rest by name.
     """
     said: dict[str, list[str]] = {}
+    several = len({record.spec.engine_text for record in records}) > 1
     for record in records:
         name = f"{record.spec.model} {record.spec.mode} batch {record.spec.batch}"
+        name += f" {record.spec.engine_text}" if several else ""
         texts = [f"{record.status}: {record.reason}"] if record.reason else []
         reasons: dict[str, list[str]] = {}
         for metric, why in record.absent.items():
-            shown_why = "`ergo doctor` says why" if brief and not metric.startswith("energy") else why
+            said_here = metric.startswith("energy") or why.startswith("the engine")
+            shown_why = "`ergo doctor` says why" if brief and not said_here else why
             reasons.setdefault(shown_why, []).append(metric)
         texts += list(record.warnings) + [f"absent: {', '.join(names)}: {why}" for why, names in reasons.items()]
         for text in texts:
@@ -198,7 +202,7 @@ def runs(records: Sequence[Record]) -> Fitted:
                 name_of(record),
                 spec.mode,
                 str(spec.batch),
-                spec.engine,
+                spec.engine_text,
                 status_text(record),
                 shown(cost),
                 shown(found.get("peak_memory")),
@@ -247,6 +251,46 @@ def layers(model: Model, found: Sequence[Layer]) -> Fitted:
     title += f", {model.classes} classes" if model.classes else ""
     columns = ["layer", "kind", "output", "parameters", "MACs", "activations"]
     return Fitted(escape(title), columns, rows, left=("layer", "kind"), drop=("kind",))
+
+
+def proofs(found: Sequence[Proof]) -> Fitted:
+    """The worst relative error of each kind, against double precision."""
+    columns = ["model", "engine", "compared", "result", "gradient", "all gradients", "update", "statistics", "verdict"]
+    rows = []
+    for proof in found:
+        for variant in proof.variants:
+            worst = [proof.worst(variant, kind) for kind in ("result", "gradient", "update", "buffer")]
+            errors = [f"{item.error:.0e}" if item else "" for item in worst]
+            errors.insert(2, f"{proof.overall(variant):.0e}" if errors[1] else "")
+            wrong = any(name == variant for name, _ in proof.wrong)
+            bound = max(proof.variants[variant]["bounds"].values())
+            verdict = "[red]wrong[/]" if wrong else f"right (within {bound:.0e})"
+            if proof.variants[variant].get("same_top", 1.0) < 1.0:
+                verdict += f", same top class in {100 * proof.variants[variant]['same_top']:.0f} %"
+            version = proof.versions.get(proof.engine.partition(":")[0], "")
+            rows.append([escape(proof.model), escape(f"{proof.engine} {version}".strip()), variant, *errors, verdict])
+    title = "worst relative error in three steps against double precision"
+    return Fitted(title, columns, rows, left=("model", "engine", "compared", "verdict"), drop=("update", "result"))
+
+
+def proof_layers(proof: Proof) -> Fitted:
+    """The worst error of every layer's parameters and statistics, in the comparison that failed or is strictest."""
+    variant = proof.wrong[0][0] if proof.wrong else next(iter(proof.variants))
+    layers: dict[str, dict[str, float]] = {}
+    for item in proof.listed(variant):
+        if item.name == "network":
+            continue
+        layer = item.name.rpartition(".")[0] or item.name.strip("/")
+        kinds = layers.setdefault(layer, {})
+        kinds[item.kind] = max(kinds.get(item.kind, 0.0), item.error)
+    columns = ["layer", "result", "gradient", "update", "buffer", "missing", "unusable"]
+    shown = [column for column in columns if column == "layer" or any(column in kinds for kinds in layers.values())]
+    rows = [
+        [escape(layer), *(f"{kinds[kind]:.0e}" if kind in kinds else "" for kind in shown[1:])]
+        for layer, kinds in layers.items()
+    ]
+    title = f"{proof.model} on {proof.engine}, {variant}: worst of three steps"
+    return Fitted(escape(title), shown, rows, left=("layer",))
 
 
 def shares(found: Sequence[Share], level: str, most: int | None = None) -> Fitted:

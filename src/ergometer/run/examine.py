@@ -5,7 +5,7 @@ import shutil
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from ergometer.core.errors import ErgoError
 from ergometer.core.probe import Probe
 from ergometer.core.sensor import sysroot
 from ergometer.core.timebox import within
+from ergometer.run.environment import probe_of
 from ergometer.run.host import fingerprint
 from ergometer.run.limit import how_limited
 from ergometer.run.sampling import Sampling
@@ -48,7 +49,10 @@ def probe_engines() -> dict[str, Probe]:
     found = {}
     for name, engine in registry.load_all("engines").items():
         for device in engine.devices:
-            found[f"{name} on {device}"] = engine().probe(device)
+            probe = probe_of(name, device)
+            if probe.ok and engine.untraced:
+                probe = replace(probe, reason=f"{probe.reason}; no op times: {engine.untraced}")
+            found[f"{name} on {device}"] = probe
     return found
 
 

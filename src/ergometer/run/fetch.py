@@ -4,7 +4,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ergometer.core.dataset import Dataset
-from ergometer.core.download import fetch
 from ergometer.core.errors import UnavailableError, UsageError
 from ergometer.store.home import home
 
@@ -18,6 +17,8 @@ def folder_of(dataset: Dataset, given: str | None) -> Path | None:
 
 def make_ready(dataset: Dataset, given: str | None, tell: Callable[[str], None]) -> None:
     """Download what is missing, before anything is measured."""
+    from ergometer.core.download import fetch  # the worker needs only the folder: it must not hold http and ssl
+
     probe = dataset.probe()
     if not probe.ok:
         raise UnavailableError(f"data set {dataset.name} does not work here, {probe.reason}: {probe.remedy}.")

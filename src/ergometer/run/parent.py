@@ -4,7 +4,6 @@ import json
 import os
 import select
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,15 +12,21 @@ from pathlib import Path
 from typing import Any
 
 from ergometer.analyze.metrics import Findings, step_metrics
-from ergometer.core.errors import ErgoError, StoreError
+from ergometer.analyze.proof import Proof
+from ergometer.core import registry
+from ergometer.core.engine import Engine
+from ergometer.core.errors import ErgoError, StoreError, UnavailableError
 from ergometer.core.quantity import format_value
 from ergometer.core.record import Metric, Record
 from ergometer.core.sensor import read_text
 from ergometer.core.spec import Spec
+from ergometer.run.environment import probe_of, python_of
 from ergometer.run.finish import RAW, SPANS, RunDirectory, begin, ended, observe, store_record
 from ergometer.run.interrupt import Interrupt
 from ergometer.run.launch import Held
 from ergometer.run.limit import MemoryGroup, make_group
+from ergometer.run.lowering import StoppedError, ready
+from ergometer.run.prove import proof_of
 from ergometer.run.sampling import Sampling
 from ergometer.store.database import Store
 from ergometer.store.home import Lock, write_json
@@ -76,9 +81,40 @@ def run_spec(spec: Spec, store: Store, watch: Watch, interrupt: Interrupt, *, ha
     run, record = begin(store, spec)
     try:
         write_json(run.path / "spec.json", spec.to_json())
-        return _Run(spec, run, record, store, watch, interrupt, hang_s).finish()
+        try:
+            bundle, proof = prepare(spec, watch, interrupt)
+        except StoppedError as error:
+            return store_record(store, ended(record, Findings(), "interrupted", str(error)))
+        except UnavailableError as error:
+            return store_record(store, ended(record, Findings(), "unsupported", str(error)))
+        except ErgoError as error:
+            return store_record(store, ended(record, Findings(), "failed", str(error)))
+        return _Run(spec, run, record, store, watch, interrupt, hang_s, bundle).finish(proof)
     finally:
         run.close()
+
+
+def prepare(spec: Spec, watch: Watch, interrupt: Interrupt) -> tuple[Path | None, Proof | None]:
+    """Prove that the engine computes this network rightly, unless it is known, and make the network ready for it.
+
+    torch itself needs neither: it is what the others are compared with.
+    """
+    engine: Engine = registry.load("engines", spec.engine)()
+    probe = probe_of(spec.engine, spec.device)
+    if not probe.ok:
+        raise UnavailableError(f"{probe.reason}: {probe.remedy}" if probe.remedy else probe.reason)
+    if spec.mode not in engine.modes:
+        raise UnavailableError(f"{spec.engine} does {' and '.join(engine.modes)} alone, not {spec.mode}")
+    proof = None
+    if spec.engine != "torch":
+        watch(Progress(spec, stage="proof"))
+        proof = proof_of(spec, interrupt)
+        if proof.reason:
+            raise UnavailableError(proof.reason)
+    if not engine.portable:
+        return None, proof
+    watch(Progress(spec, stage="build"))
+    return ready(spec, interrupt), proof
 
 
 class _Run:
@@ -91,6 +127,7 @@ class _Run:
         watch: Watch,
         interrupt: Interrupt,
         hang_s: float,
+        bundle: Path | None,
     ):
         self.spec, self.run, self.record, self.store, self.hang_s = spec, run, record, store, hang_s
         self.watch, self.interrupt = watch, interrupt
@@ -104,9 +141,11 @@ class _Run:
         release_read, self.release = os.pipe()
         self.messages = messages_read
         self.log = run.path / "worker.log"
+        python = python_of(spec.engine)
+        command = [python, "-m", "ergometer.run.worker", str(run.path), str(messages_write), str(release_read)]
         with open(self.log, "wb") as log, open(run.path / "worker.out", "wb") as output:
             self.worker = Held(
-                [sys.executable, "-m", "ergometer.run.worker", str(run.path), str(messages_write), str(release_read)],
+                command + ([str(bundle)] if bundle else []),
                 cores=spec.cores,
                 cgroup=self.group.path if self.group else None,
                 die_with_parent=True,
@@ -193,7 +232,7 @@ class _Run:
         if self.sampling is not None:
             self.sampling.stop()
 
-    def finish(self) -> Record:
+    def finish(self, proof: Proof | None) -> Record:
         samples = self.run.keep_samples()
         facts = self._facts()
         status, reason = self._verdict(facts)
@@ -202,6 +241,7 @@ class _Run:
         if findings.metrics["peak_memory"].value <= 0:
             del findings.metrics["peak_memory"]
         observe(findings, samples, self.sampling, self.spec.period_s)
+        findings.metrics |= proof.metrics if proof else {}
         host = self.record.host | {"versions": self.record.host["versions"] | facts.get("versions", {})}
         if "threads" in facts:
             host["engine_threads"] = facts["threads"]

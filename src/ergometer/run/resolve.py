@@ -13,12 +13,13 @@ from ergometer.core import registry
 from ergometer.core.errors import UsageError
 from ergometer.core.model import Model
 from ergometer.core.spec import Spec
+from ergometer.store.bundle import is_bundle, manifest_of, model_in, unpack
 
 _ARCHIVES = (".onnx", ".pt2")
 
 
 def is_file(name: str) -> bool:
-    return ".py:" in name or name.endswith((".py", *_ARCHIVES))
+    return ".py:" in name or name.endswith((".py", *_ARCHIVES)) or is_bundle(name)
 
 
 def check(
@@ -28,6 +29,8 @@ def check(
     if not is_file(name):
         of_suite(name, shape, classes)
         return {}
+    if is_bundle(name):
+        return _check_bundle(name, shape, classes)
     path_text, _, function = name.partition(".py:")
     path = Path(name if name.endswith(_ARCHIVES) else path_text.removesuffix(".py") + ".py")
     if path.suffix == ".py" and not function:
@@ -47,6 +50,14 @@ def check(
     return {"source": source}
 
 
+def _check_bundle(name: str, shape: tuple[int, ...] | None, classes: int | None) -> dict[str, str]:
+    if shape is not None or classes is not None:
+        raise UsageError(f"{name} holds one network of one size: leave out --input and --classes.")
+    directory = unpack(Path(name))
+    manifest_of(directory)
+    return {"source": directory.name[:12]}
+
+
 def of_suite(name: str, shape: tuple[int, ...] | None, classes: int | None) -> Model:
     """A network of the suite with its options (`conv_only:width=256,depth=4`), input and classes."""
     base, _, text = name.partition(":")
@@ -58,6 +69,8 @@ def resolve(spec: Spec) -> Model:
     """The model of a spec. Executes the user's file, so only a worker calls it."""
     if not is_file(spec.model):
         return of_suite(spec.model, spec.input, spec.classes)
+    if is_bundle(spec.model):
+        return replace(model_in(unpack(Path(spec.model))), name=spec.model)
     assert spec.input is not None
     classes = spec.classes or 2  # without labels to draw, in inference, it does not matter
     own = Model(

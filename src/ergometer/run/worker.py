@@ -1,10 +1,10 @@
 """The measured process: loads one model, checks that it learns, times it, then traces it.
 
-    python -m ergometer.run.worker DIRECTORY MESSAGES RELEASE
+    python -m ergometer.run.worker DIRECTORY MESSAGES RELEASE [BUNDLE]
 
 Reads spec.json in the directory, writes worker.json and spans.npz there, and tells the parent where it
 stands through the file descriptor MESSAGES. It ends when the parent closes RELEASE, so that the sampler
-can look at it once more.
+can look at it once more. BUNDLE: the directory of the network, for an engine that runs canonical graphs.
 """
 
 import dataclasses
@@ -18,6 +18,7 @@ import time
 import traceback
 from array import array
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from ergometer.core.spec import Spec
 from ergometer.run.fetch import folder_of
 from ergometer.run.learning import NotLearningError, check_learning
 from ergometer.run.resolve import described, is_file, resolve
+from ergometer.store.bundle import open_graph
 from ergometer.store.home import write_json
 from ergometer.store.spans import SpanTable
 
@@ -47,8 +49,9 @@ class StoppedError(Exception):
 
 
 class Worker:
-    def __init__(self, spec: Spec, messages: int):
+    def __init__(self, spec: Spec, messages: int, bundle: Path | None):
         self.spec = spec
+        self.bundle = bundle
         self.facts: dict[str, Any] = {"fixed_steps": spec.steps is not None}
         self.spans: list[Span] = []
         self.stop = False
@@ -92,6 +95,8 @@ class Worker:
         self.facts["versions"] = engine.versions()
         baseline = resident_bytes("VmRSS")
         model = resolve(spec)
+        if self.bundle is not None:
+            model = replace(model, lowered=open_graph(self.bundle, spec.mode, spec.batch))
         dataset: Dataset = registry.load("data", spec.data)
         self.stream = dataset.open(
             Request(fields=model.fields(), batch=spec.batch, seed=spec.seed, folder=folder_of(dataset, spec.data_dir))
@@ -208,7 +213,8 @@ class Worker:
         """Counts, op spans and memory parts: in steps of their own, after the timed ones."""
         self.stage("count")
         self.facts["counts"] = dataclasses.asdict(engine.counts())
-        if self.spec.trace_steps:
+        self.facts["untraced"] = engine.untraced
+        if self.spec.trace_steps and not engine.untraced:
             self.stage("trace")
             self.spans += engine.ops(self.spec.trace_steps)
         self.stage("memory")
@@ -238,7 +244,7 @@ def explained(error: Exception, spec: Spec) -> str:
 def main() -> None:
     directory, messages, release = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     spec = Spec.from_json(json.loads((directory / "spec.json").read_text()))
-    worker = Worker(spec, messages)
+    worker = Worker(spec, messages, Path(sys.argv[4]) if len(sys.argv) > 4 else None)
     try:
         worker.measure()
     except StoppedError:

@@ -3,12 +3,13 @@
 import hashlib
 from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ergometer.core.clock import now_ns
 from ergometer.core.dataset import Environment
 from ergometer.core.engine import Counts, Layer, Learning, MemoryParts, Step
 from ergometer.core.errors import UsageError
+from ergometer.core.graph import RESULT, VELOCITY, Graph
 from ergometer.core.model import Model, Pass
 from ergometer.core.probe import Probe
 from ergometer.core.span import Span
@@ -26,7 +27,16 @@ class Torch:
     name = "torch"
     title = "PyTorch, eager; SGD with momentum"
     extra = "torch"
-    devices = ("cpu", "cuda")
+    devices: tuple[str, ...] = ("cpu", "cuda")
+    modes: tuple[str, ...] = ("train", "infer")
+    options: ClassVar[dict[str, tuple[str, ...]]] = {
+        "layout": ("contiguous", "channels_last"),
+        "precision": ("float32", "bf16"),
+    }
+    portable = False
+    untraced = ""
+    strict = 0.02
+    loose = 0.1
 
     def __init__(self) -> None:
         self.phases: tuple[str, ...] = ()
@@ -77,13 +87,20 @@ class Torch:
         self.device = torch.device(spec.device)
         self.environment = environment if self.training else None
         self.passes = model.passes or (Pass(name="", loss=cross_entropy),)
+        if model.lowered is not None:
+            self.passes = (Pass(name="", loss=lambda module, _, batch: module(*batch)),)
         acting = () if self.environment is None else ("environment",)
         learning = ("forward", "backward", "optimizer") * len(self.passes)
         self.phases = acting + learning if self.training else ("forward",)
-        self.module: torch.nn.Module = open_file(model, self.training) if model.file else model.make()
+        self.module: torch.nn.Module = self._module_of(model)
         if not isinstance(self.module, torch.nn.Module):
             raise UsageError(f"{spec.model} returned {type(self.module).__name__}, not a torch.nn.Module.")
         self.module.to(self.device)
+        self.channels_last = spec.options.get("layout") == "channels_last"
+        self.half = spec.options.get("precision") == "bf16"
+        if self.channels_last:
+            self.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.call: Any = self.module  # what is called, where that is not the module itself
         set_training(self.module, self.training)
         self.companion: torch.nn.Module | None = model.make_companion() if self.training else None
         if self.companion is not None:
@@ -91,8 +108,9 @@ class Torch:
         self.refresh, self.updates = model.refresh, 0
         if self.refresh and self.companion is not None:
             self._refresh()
-        names = [item.name for item in model.fields()]
-        self.fed = [names.index(name) for name in model.feeds or names[:-1]]
+        self.model = model
+        self.names = [item.name for item in model.fields()]
+        self.fed = [self.names.index(name) for name in model.feeds or self.names[:-1]]
         self.feed(batch)
         self.parameters = {name: p for name, p in self.module.named_parameters() if p.requires_grad}
         if self.training and not self.parameters:
@@ -106,20 +124,72 @@ class Torch:
             if self.training
         ]
 
+    def _module_of(self, model: Model) -> "torch.nn.Module":
+        if model.lowered is not None:
+            from ergometer.engines.torch.reference import module_of
+
+            return module_of(model.lowered, [item.name for item in model.fields()])
+        return open_file(model, self.training) if model.file else model.make()
+
+    def capture(self) -> tuple[Graph, dict[str, Any]]:
+        """What is loaded as a canonical graph, with its parameters, buffers and constants."""
+        from ergometer.engines.torch.capture import capture
+
+        if not self.training:
+            return capture(self.module, self.inputs, [self.names[at] for at in self.fed])
+        if len(self.passes) > 1:
+            raise UsageError("this network trains several parts by turns, which only torch does.")
+        if self.refresh or self.environment is not None:
+            raise UsageError("this network learns from what it does itself, which only torch does.")
+        (only,) = self.passes
+        return capture(self.module, self.batch, self.names, loss=only.loss, companion=self.companion)
+
+    def reference(
+        self, graph: Graph, arrays: dict[str, Any], batch: dict[str, Any], masks: list[dict[str, Any]]
+    ) -> list[dict[str, Any]]:
+        """What rehearsals of the graph must give, in double precision."""
+        from ergometer.engines.torch import reference
+
+        if not graph.parameters:
+            return [{RESULT: reference.infer(graph, arrays, batch)}]
+        return reference.train(graph, arrays, batch, masks, rate=LEARNING_RATE, momentum=MOMENTUM)
+
+    def rehearse(self, masks: dict[str, Any]) -> dict[str, Any]:
+        if self.model.lowered is not None:
+            self.module.masks = masks  # type: ignore[assignment]
+        else:
+            _without_dropout(self.module)
+        if not self.training:
+            return {RESULT: _array(self.forward())}
+        loss = self.forward()
+        self.backward(loss, 0)
+        (optimizer,) = self.optimizers
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        found = {RESULT: _array(loss)}
+        for name, parameter in self.parameters.items():
+            kept = optimizer.state[parameter].get("momentum_buffer")
+            found |= {name: _array(parameter), VELOCITY + name: _array(parameter * 0 if kept is None else kept)}
+        return found | {name: _array(buffer) for name, buffer in self.module.named_buffers()}
+
     def feed(self, batch: Sequence[Any]) -> None:
         import torch
 
-        self.batch = tuple(torch.from_numpy(array).to(self.device) for array in batch)
+        fields = [torch.from_numpy(array).to(self.device) for array in batch]
+        if self.channels_last:
+            fields = [f.contiguous(memory_format=torch.channels_last) if f.ndim == 4 else f for f in fields]
+        self.batch = tuple(fields)
         self.inputs = tuple(self.batch[at] for at in self.fed)
 
     def forward(self, number: int = 0) -> "torch.Tensor":
         """The loss of a pass in training, the output in inference."""
         import torch
 
-        if not self.training:
-            with torch.inference_mode():
-                return self.module(*self.inputs)  # type: ignore[no-any-return]
-        return self.passes[number].loss(self.module, self.companion, self.batch)  # type: ignore[no-any-return]
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.half):
+            if not self.training:
+                with torch.inference_mode():
+                    return self.call(*self.inputs)  # type: ignore[no-any-return]
+            return self.passes[number].loss(self.call, self.companion, self.batch)  # type: ignore[no-any-return]
 
     def backward(self, loss: "torch.Tensor", number: int) -> None:
         if len(self.passes) == 1:
@@ -298,6 +368,17 @@ def cross_entropy(module: Any, companion: Any, batch: tuple[Any, ...]) -> Any:
     if labels.ndim > 1:
         scores, labels = scores.flatten(0, labels.ndim - 1), labels.flatten()
     return torch.nn.functional.cross_entropy(scores, labels)
+
+
+def _without_dropout(module: Any) -> None:
+    """Its masks cannot be chosen in torch: where they are to be known, nothing is dropped."""
+    for part in module.modules():
+        if hasattr(part, "p") and "dropout" in type(part).__name__.lower():
+            part.p = 0.0
+
+
+def _array(tensor: "torch.Tensor") -> Any:
+    return tensor.detach().cpu().numpy().copy()
 
 
 def _magnitude(tensor: "torch.Tensor") -> float:

@@ -1,0 +1,180 @@
+"""What engines that run a canonical graph share. Each brings `build` and `open`, and a Session."""
+
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from importlib import import_module, metadata
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+
+from ergometer.core.clock import now_ns
+from ergometer.core.dataset import Environment
+from ergometer.core.engine import Counts, Layer, Learning, MemoryParts, Step
+from ergometer.core.errors import UsageError
+from ergometer.core.graph import RESULT, Graph, Lowered
+from ergometer.core.model import Model, Pass
+from ergometer.core.probe import Probe
+from ergometer.core.span import Span
+from ergometer.core.spec import Spec
+
+LEARNING_RATE = 0.01
+MOMENTUM = 0.9  # velocity = MOMENTUM * velocity + gradient; parameter -= LEARNING_RATE * velocity
+
+
+class Session(Protocol):
+    """A network in an engine's hands."""
+
+    def feed(self, batch: dict[str, Any]) -> None:
+        """The arrays of the graph's inputs, for the next steps."""
+
+    def step(self, masks: dict[str, Any]) -> None:
+        """One whole training step, or one forward pass; it ends when the work is done."""
+
+    def result(self) -> Any:
+        """The loss, or the scores, of the last step."""
+
+    def state(self) -> Iterator[tuple[str, Any]]:
+        """Every parameter, its velocity (`velocity/NAME`) and every buffer, as they are now."""
+
+
+class Portable:
+    """An engine without a model definition of its own."""
+
+    name: str
+    title: str
+    extra: str
+    package: str
+    distribution: str
+    oldest: tuple[int, ...] = ()
+    devices: tuple[str, ...] = ("cpu",)
+    modes: tuple[str, ...] = ("train", "infer")
+    options: ClassVar[dict[str, tuple[str, ...]]] = {}
+    portable = True
+    untraced = "it does not tell the time of single operations"
+    strict = 0.02
+    loose = 0.1
+
+    def __init__(self) -> None:
+        self.phases: tuple[str, ...] = ()
+        self.passes = (Pass(name="", loss=_by_graph),)
+
+    def build(self, graph: Graph, arrays: dict[str, Any], folder: Path) -> None:
+        """Write what `open` needs into the folder. May use what a device does not have."""
+        raise NotImplementedError
+
+    def open(self, lowered: Lowered, device: str, threads: int) -> Session:
+        raise NotImplementedError
+
+    def probe(self, device: str) -> Probe:
+        remedy = f"pip install 'ergometer[{self.extra}]'"
+        if find_spec(self.package) is None:
+            return Probe(False, f"{self.distribution} is not installed", remedy)
+        if device not in self.devices:
+            return Probe(False, f"{self.name} here runs on {' or '.join(self.devices)}, not on {device!r}")
+        version = metadata.version(self.distribution)
+        if _numbers(version) < self.oldest:
+            wanted = ".".join(map(str, self.oldest))
+            return Probe(False, f"{self.distribution} {version} is older than {wanted}", remedy)
+        return Probe(True, version)
+
+    def prepare(self) -> None:
+        import_module(self.package)
+
+    def versions(self) -> dict[str, str]:
+        return {self.name: metadata.version(self.distribution)}
+
+    def threads(self) -> int:
+        return self._threads
+
+    def load(self, spec: Spec, model: Model, batch: Sequence[Any], environment: Environment | None = None) -> None:
+        assert model.lowered is not None
+        self.lowered, self.graph = model.lowered, model.lowered.graph
+        self.training = spec.mode == "train"
+        self.phases = ("step",) if self.training else ("forward",)
+        self.names = [item.name for item in model.fields()]
+        self._threads = spec.threads or len(os.sched_getaffinity(0))
+        self.random = np.random.default_rng(spec.seed)
+        self.session = self.open(self.lowered, spec.device, self._threads)
+        self.feed(batch)
+
+    def feed(self, batch: Sequence[Any]) -> None:
+        fields = dict(zip(self.names, batch, strict=True))
+        self.session.feed({name: fields[name] for name in self.graph.inputs})
+
+    def step(self) -> Step:
+        start = now_ns()
+        self.session.step(draw_masks(self.graph, self.random))
+        return Step((start, now_ns()))
+
+    def rehearse(self, masks: dict[str, Any]) -> dict[str, Any]:
+        self.session.step(masks)
+        found = {name: np.array(array) for name, array in self.session.state()} if self.training else {}
+        return found | {RESULT: np.array(self.session.result())}
+
+    def sync(self) -> None:
+        pass
+
+    def learn(self, steps: int, number: int = 0) -> Learning:
+        before = self._digests()
+        losses = []
+        for _ in range(steps):
+            self.step()
+            losses.append(float(self.session.result()))
+        after = self._digests()
+        still = [name for name in before if after[name] == before[name]]
+        return Learning(losses=tuple(losses), stuck=dict.fromkeys(still, "it does not change"))
+
+    def _digests(self) -> dict[str, bytes]:
+        trained = set(self.graph.parameters)
+        return {name: _digest(array) for name, array in self.session.state() if name in trained}
+
+    def ops(self, steps: int) -> list[Span]:
+        raise UsageError(self.untraced)
+
+    def memory(self) -> tuple[MemoryParts, list[Span]]:
+        trained = self.graph.bytes_of(self.graph.parameters)
+        frozen = self.graph.bytes_of((*self.graph.constants, *self.graph.buffers))
+        parts = MemoryParts(
+            parameters=trained + frozen,
+            gradients=None if self.training else 0,
+            optimizer=trained,
+            input=self.graph.bytes_of(self.graph.inputs),
+            activations=None,
+        )
+        return parts, []
+
+    def counts(self) -> Counts:
+        return Counts(**self.lowered.counts)
+
+    def layers_of(self, model: Model) -> list[Layer]:
+        raise UsageError(f"{self.name} does not know the layers of a network: ask torch.")
+
+    def out_of_memory(self, error: BaseException) -> bool:
+        return isinstance(error, MemoryError)
+
+    def close(self) -> None:
+        pass
+
+
+def draw_masks(graph: Graph, random: np.random.Generator) -> dict[str, Any]:
+    """Fresh dropout masks."""
+    masks = {}
+    for name, drop in graph.masks.items():
+        kept = random.random(graph.values[name].shape, dtype=np.float32) >= drop
+        masks[name] = kept.astype(np.float32) / np.float32(1 - drop)
+    return masks
+
+
+def _by_graph(*_: Any) -> Any:
+    raise AssertionError("the loss is part of the graph")
+
+
+def _digest(array: Any) -> bytes:
+    return hashlib.blake2b(np.ascontiguousarray(array).data, digest_size=16).digest()
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".") if part.isdigit())

@@ -1,0 +1,113 @@
+"""A network made ready for an engine that runs canonical graphs: built once, then taken from the cache."""
+
+import hashlib
+import json
+import os
+import select
+import subprocess
+import sys
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from ergometer.core.errors import ErgoError, UnavailableError, UsageError
+from ergometer.core.spec import Spec
+from ergometer.run.environment import python_of, versions_of
+from ergometer.run.interrupt import Interrupt
+from ergometer.store.bundle import FORMAT, cached, is_bundle, unpack
+
+_ERRORS = {2: UsageError, 3: UnavailableError}
+
+
+class StoppedError(ErgoError):
+    """The user stopped it."""
+
+
+def ready(spec: Spec, interrupt: Interrupt | None = None) -> Path:
+    """The directory with this spec's network, made if it is not in the cache."""
+    if is_bundle(spec.model):
+        return unpack(Path(spec.model))
+    facts = {
+        "format": FORMAT,
+        "model": [spec.model, spec.input, spec.classes, spec.options, spec.seed],
+        "graph": [spec.mode, spec.batch],
+        "engine": [spec.engine, versions_of(spec.engine, spec.device)],
+        "torch": _version("torch"),
+        "ergometer": _version("ergometer"),
+    }
+    return cached(make_key(facts), lambda directory: make(spec, directory, [(spec.mode, spec.batch)], interrupt))
+
+
+def make(spec: Spec, directory: Path, graphs: Sequence[tuple[str, int]], interrupt: Interrupt | None = None) -> None:
+    """Write a bundle of these modes and batch sizes into the directory."""
+    child("capture", spec, directory, graphs, interrupt=interrupt)
+    child("build", spec, directory, graphs, interrupt=interrupt)
+
+
+def child(
+    step: str,
+    spec: Spec,
+    directory: Path,
+    graphs: Sequence[tuple[str, int]],
+    *,
+    smooth: bool = False,
+    steps: int = 0,
+    interrupt: Interrupt | None = None,
+) -> None:
+    """Run one step of ergometer.run.lower in a process; its error becomes ours."""
+    job = {
+        "spec": spec.to_json(),
+        "directory": str(directory),
+        "graphs": list(graphs),
+        "smooth": smooth,
+        "steps": steps,
+    }
+    python = sys.executable if step == "capture" else python_of(spec.engine)
+    command = [python, "-m", "ergometer.run.lower", step, json.dumps(job)]
+    log = directory / f"{step}.log"
+    with open(log, "wb") as errors:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, start_new_session=True)
+        try:
+            output = _wait(process, interrupt)
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+    lines = output.decode(errors="replace").splitlines()
+    try:
+        outcome = json.loads(lines[-1])
+    except (ValueError, IndexError):
+        how = f"killed by signal {-process.returncode}" if process.returncode < 0 else f"status {process.returncode}"
+        last = (log.read_text(errors="replace").strip().splitlines() or [""])[-1][:200]
+        raise ErgoError(f"{spec.engine} could not {step} {spec.model}: the process ended ({how}) {last}") from None
+    log.unlink()
+    if outcome["error"]:
+        raise _ERRORS.get(outcome["exit"], ErgoError)(outcome["error"])
+
+
+def _wait(process: "subprocess.Popen[bytes]", interrupt: Interrupt | None) -> bytes:
+    assert process.stdout is not None
+    collected = b""
+    listening: list[Any] = [process.stdout] + ([interrupt] if interrupt else [])
+    while True:
+        readable, _, _ = select.select(listening, [], [])
+        if interrupt is not None and interrupt.count:
+            raise StoppedError("stopped by the user")
+        if process.stdout in readable:
+            data = os.read(process.stdout.fileno(), 1 << 16)
+            if not data:
+                process.wait()
+                return collected
+            collected += data
+
+
+def make_key(facts: Any) -> str:
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:24]
+
+
+def _version(distribution: str) -> str:
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return ""

@@ -1,0 +1,151 @@
+"""Whether an engine computes a network rightly: a short rehearsal against double precision, kept per engine version."""
+
+import json
+import tempfile
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from ergometer.analyze.proof import Proof, differences, same_top, sketch
+from ergometer.core import registry
+from ergometer.core.engine import Engine
+from ergometer.core.errors import UsageError
+from ergometer.core.graph import RESULT, Lowered
+from ergometer.core.model import Model
+from ergometer.core.spec import Spec
+from ergometer.run.environment import versions_of
+from ergometer.run.interrupt import Interrupt
+from ergometer.run.lower import FOUND, REFERENCE, load_steps, save_steps
+from ergometer.run.lowering import child, make_key
+from ergometer.run.resolve import is_file, of_suite
+from ergometer.store.bundle import FORMAT, SKETCH, is_bundle, manifest_of, open_graph, unpack
+from ergometer.store.home import home, write_json
+
+STEPS = 3
+BATCH = 4
+# The largest relative error of scores; what computes in fewer bits is not wrong, and its error is shown.
+SCORES = {"float32": 1e-4, "bf16": 0.1, "int8": 0.5}
+_FEWER_BITS = 0.5
+_MANY = 64  # samples on which a lower precision is compared
+
+
+def proof_of(spec: Spec, interrupt: Interrupt | None = None, *, anew: bool = False) -> Proof:
+    """The proof of this engine and network, from an earlier time if there is one for the engine's version."""
+    engine: Engine = registry.load("engines", spec.engine)()
+    small = rehearsed(spec)
+    versions = versions_of(spec.engine, spec.device)
+    facts = {
+        "format": FORMAT,
+        "engine": [spec.engine, spec.device, versions],
+        "model": [spec.model, small.input, spec.classes, spec.options, spec.mode],
+    }
+    path = home() / "proofs" / f"{make_key(facts)}.json"
+    if path.is_file() and not anew:
+        return Proof(**json.loads(path.read_text()))
+    rehearsal = _prove_bundle if is_bundle(spec.model) else _prove
+    proof = Proof(
+        engine=spec.engine_text,
+        versions=versions,
+        model=spec.model,
+        mode=spec.mode,
+        variants=rehearsal(small, engine, interrupt),
+        made_at=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, proof.to_json())
+    return proof
+
+
+def rehearsed(spec: Spec) -> Spec:
+    """The spec of the rehearsal: as small as the network allows, with a thread."""
+    shape = spec.input
+    if not is_file(spec.model):
+        shape = _small(of_suite(spec.model, None, spec.classes))
+    batch = _MANY if spec.mode == "infer" and _precision(spec) != "float32" else BATCH
+    return replace(spec, input=shape, batch=batch, threads=1, cores=None, data="synthetic", data_dir=None)
+
+
+def _precision(spec: Spec) -> str:
+    return spec.options.get("precision", "float32")
+
+
+def bounds_of(spec: Spec, engine: Engine) -> dict[str, dict[str, float]]:
+    """By what is compared, the largest error of each kind. Where masks flip, single gradients are not judged."""
+    if spec.mode == "infer":
+        return {"inference": {"result": SCORES[_precision(spec)]}}
+    strict, loose = (engine.strict, engine.loose) if _precision(spec) == "float32" else (_FEWER_BITS, _FEWER_BITS)
+    each = dict.fromkeys(("gradient", "update", "buffer"), strict)
+    return {
+        "smooth": each | dict.fromkeys(("result", "all gradients", "all updates"), strict / 10),
+        "actual": dict.fromkeys(("result", "all gradients", "all updates", "buffer"), loose),
+    }
+
+
+def _small(model: Model) -> tuple[int, ...]:
+    """The smallest input that batch-norm can be trained on; a sequence stays as long as it is."""
+    if len(model.input) != 3:
+        return model.input
+    side = min(max(model.smallest, model.alone), min(model.input[1:]))
+    shape = (model.input[0], side, side)
+    return model.input if model.takes_what(shape) else shape
+
+
+def _prove(spec: Spec, engine: Engine, interrupt: Interrupt | None) -> dict[str, Any]:
+    variants = {}
+    graphs = [(spec.mode, spec.batch)]
+    for name, bounds in bounds_of(spec, engine).items():
+        with tempfile.TemporaryDirectory(prefix="ergo-proof-") as folder:
+            directory, smooth = Path(folder), name == "smooth"
+            for step in ("capture", "build", "rehearse"):
+                if step != "build" or engine.portable:
+                    child(step, spec, directory, graphs, smooth=smooth, steps=STEPS, interrupt=interrupt)
+            variants[name] = compared(open_graph(directory, spec.mode, spec.batch)) | {"bounds": bounds}
+    return variants
+
+
+def _prove_bundle(spec: Spec, engine: Engine, interrupt: Interrupt | None) -> dict[str, Any]:
+    """Rehearse what is in the bundle, and compare it with what it says of the same rehearsal in double precision."""
+    directory = unpack(Path(spec.model))
+    batch = manifest_of(directory)["rehearsed"].get(spec.mode)
+    if batch is None:
+        raise UsageError(f"{spec.model} holds nothing for --mode {spec.mode}: make it anew.")
+    lowered = open_graph(directory, spec.mode, batch)
+    child(
+        "rehearse",
+        replace(spec, threads=1, cores=None),
+        directory,
+        [(spec.mode, batch)],
+        steps=STEPS,
+        interrupt=interrupt,
+    )
+    try:
+        found = [sketch(step) for step in load_steps(lowered.folder / FOUND)]
+    finally:
+        (lowered.folder / FOUND).unlink(missing_ok=True)
+    true = load_steps(lowered.folder / SKETCH)
+    names = [name for name in true[0] if name in lowered.arrays]
+    start = sketch({name: lowered.arrays[name] for name in names})
+    bounds = list(bounds_of(spec, engine).values())[-1]
+    return {"bundle": _compared(start, found, true) | {"bounds": bounds}}
+
+
+def add_sketch(spec: Spec, directory: Path) -> None:
+    """Write into a bundle what its rehearsal gives in double precision, so that a device can prove it without torch."""
+    with tempfile.TemporaryDirectory(prefix="ergo-proof-") as folder:
+        child("capture", spec, Path(folder), [(spec.mode, spec.batch)], steps=STEPS)
+        true = load_steps(Path(folder) / f"{spec.mode}-{spec.batch}" / REFERENCE)
+    save_steps(directory / f"{spec.mode}-{spec.batch}" / SKETCH, [sketch(step) for step in true])
+
+
+def compared(lowered: Lowered) -> dict[str, Any]:
+    """The rehearsal in the folder of a graph against its reference there."""
+    found, true = load_steps(lowered.folder / FOUND), load_steps(lowered.folder / REFERENCE)
+    result = _compared(dict(lowered.arrays), found, true)
+    if not lowered.graph.parameters:
+        result["same_top"] = same_top(found[0][RESULT], true[0][RESULT])
+    return result
+
+
+def _compared(start: dict[str, Any], found: list[dict[str, Any]], true: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"differences": [asdict(item) for item in differences(start, found, true)]}
