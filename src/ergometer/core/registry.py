@@ -3,32 +3,40 @@
 import difflib
 from collections.abc import Iterable
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ergometer.core.errors import UnavailableError, UsageError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 ATTRIBUTE = {"models": "MODEL", "engines": "ENGINE", "sensors": "SENSOR", "data": "DATASET"}
 
 
-def _outside(kind: str) -> dict[str, EntryPoint]:
+def _outside(kind: str) -> "dict[str, EntryPoint]":
+    from importlib.metadata import entry_points  # megabytes that a measured process does not need
+
     return {point.name: point for point in entry_points(group=f"ergometer.{kind}")}
 
 
 def names(kind: str) -> list[str]:
     """Names of every plug-in of a kind, sorted."""
+    return sorted(_inside(kind) | set(_outside(kind)))
+
+
+def _inside(kind: str) -> set[str]:
     folder = Path(__file__).parent.parent / kind
-    inside = {path.stem for path in folder.glob("*.py")} | {path.parent.name for path in folder.glob("*/__init__.py")}
-    inside = {name for name in inside if not name.startswith("_")}
-    return sorted(inside | set(_outside(kind)))
+    found = {path.stem for path in folder.glob("*.py")} | {path.parent.name for path in folder.glob("*/__init__.py")}
+    return {name for name in found if not name.startswith("_")}
 
 
 def load(kind: str, name: str) -> Any:
     """The plug-in object of that name; UsageError with the nearest names if there is none."""
-    if name not in names(kind):
+    ours = name in _inside(kind)
+    outside = None if ours else _outside(kind).get(name)
+    if not ours and outside is None:
         raise UsageError(unknown(kind.removesuffix("s"), name, names(kind)))
-    outside = _outside(kind).get(name)
     try:
         if outside is not None:
             return outside.load()

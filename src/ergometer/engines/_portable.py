@@ -1,9 +1,8 @@
 """What engines that run a canonical graph share. Each brings `build` and `open`, and a Session."""
 
-import hashlib
 import os
 from collections.abc import Iterator, Sequence
-from importlib import import_module, metadata
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -74,7 +73,7 @@ class Portable:
             return Probe(False, f"{self.distribution} is not installed", remedy)
         if device not in self.devices:
             return Probe(False, f"{self.name} here runs on {' or '.join(self.devices)}, not on {device!r}")
-        version = metadata.version(self.distribution)
+        version = _version(self.distribution)
         if _numbers(version) < self.oldest:
             wanted = ".".join(map(str, self.oldest))
             return Probe(False, f"{self.distribution} {version} is older than {wanted}", remedy)
@@ -84,7 +83,7 @@ class Portable:
         import_module(self.package)
 
     def versions(self) -> dict[str, str]:
-        return {self.name: metadata.version(self.distribution)}
+        return {self.name: _version(self.distribution)}
 
     def threads(self) -> int:
         return self._threads
@@ -173,7 +172,15 @@ def _by_graph(*_: Any) -> Any:
 
 
 def _digest(array: Any) -> bytes:
+    import hashlib
+
     return hashlib.blake2b(np.ascontiguousarray(array).data, digest_size=16).digest()
+
+
+def _version(distribution: str) -> str:
+    from importlib import metadata  # megabytes that a step does not need
+
+    return metadata.version(distribution)
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -19,6 +19,7 @@ from ergometer.core.engine import Step
 from ergometer.core.errors import UsageError
 from ergometer.core.graph import BINARY, UNARY, VELOCITY, Graph, Lowered, Node
 from ergometer.core.span import Span
+from ergometer.engines._fold import fold
 from ergometer.engines._onnx import Owners
 from ergometer.engines._phases import spans_of
 from ergometer.engines._portable import LEARNING_RATE, MOMENTUM, Portable
@@ -66,7 +67,8 @@ class TensorFlow(Portable):
         return _Session(lowered)
 
     def ops(self, steps: int) -> list[Span]:
-        tf = _tensorflow()
+        tf, session = _tensorflow(), self.session
+        assert isinstance(session, _Session)
         self.step()  # it is compiled before it is traced
         done = []
         with tempfile.TemporaryDirectory() as folder:
@@ -76,24 +78,31 @@ class TensorFlow(Portable):
                     done.append(self.step())
             tf.profiler.experimental.stop()
             (path,) = Path(folder).rglob("*.xplane.pb")
-            return _spans(self.graph, done, _events(path.read_bytes()))
+            return _spans(session.graph, done, _events(path.read_bytes()))
 
 
 class _Session:
-    """Parameters, velocities and buffers are variables; constants are part of the graph."""
+    """Parameters, velocities and buffers are variables.
+
+    Constants stay outside of the function: a copy for each pass of its compiler would be several times their size.
+    What the compiler would have gained from them, batch norm in the weights, is done before.
+    """
 
     def __init__(self, lowered: Lowered):
         self.tf = tf = _tensorflow()
-        self.graph = graph = lowered.graph
+        graph, arrays = lowered.graph, lowered.arrays
+        if not graph.parameters:
+            graph, arrays = fold(graph, dict(arrays))
+        self.graph = graph
         self.kernels = _kernels(graph)
         self.variables = {
-            name: tf.Variable(self._laid_out(name, lowered.arrays[name]), trainable=name in graph.parameters)
+            name: tf.Variable(self._laid_out(name, arrays[name]), trainable=name in graph.parameters)
             for name in (*graph.parameters, *graph.buffers)
         }
         self.velocities = {
             name: tf.Variable(tf.zeros_like(self.variables[name]), trainable=False) for name in graph.parameters
         }
-        self.constants = {name: self._laid_out(name, lowered.arrays[name]) for name in graph.constants}
+        self.constants = {name: tf.constant(self._laid_out(name, arrays[name])) for name in graph.constants}
         self.run = tf.function(self._train if graph.parameters else self._forward, autograph=False)
 
     def _laid_out(self, name: str, array: Any) -> Any:
@@ -117,8 +126,7 @@ class _Session:
     def _found(self, given: dict[str, Any]) -> "_Interpreter":
         tf, graph = self.tf, self.graph
         found = _Interpreter(graph)
-        constants = {name: tf.constant(array) for name, array in self.constants.items()}
-        for name, held in (self.variables | constants | given).items():
+        for name, held in (self.variables | self.constants | given).items():
             (found.kernels if name in self.kernels else found.first)[name] = held
         for number, node in enumerate(graph.nodes):
             with tf.name_scope(f"{_NODE}{number}/"):

@@ -1,6 +1,6 @@
 """Steps of making a network ready for an engine, each in a process of its own, alone with its framework.
 
-    python -m ergometer.run.lower STEP JOB
+    python -m ergometer.run.lower STEP JOB...
 
 STEP is `capture` (needs torch), `build` or `rehearse` (need the engine). JOB is a JSON object: spec, directory,
 graphs (pairs of mode and batch), smooth, and steps (of the rehearsal; 0 for none). Prints an object: its error.
@@ -113,7 +113,8 @@ def main() -> None:
     step = {"capture": capture, "build": build, "rehearse": rehearse}[sys.argv[1]]
     outcome = {"error": "", "exit": 0}
     try:
-        step(Job(json.loads(sys.argv[2])))
+        for text in sys.argv[2:]:
+            step(Job(json.loads(text)))
     except ErgoError as error:
         outcome = {"error": str(error), "exit": error.exit_code}
     except Exception as error:  # noqa: BLE001 - a framework may raise anything; the log has the trace

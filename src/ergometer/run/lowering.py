@@ -41,30 +41,21 @@ def ready(spec: Spec, interrupt: Interrupt | None = None) -> Path:
 
 def make(spec: Spec, directory: Path, graphs: Sequence[tuple[str, int]], interrupt: Interrupt | None = None) -> None:
     """Write a bundle of these modes and batch sizes into the directory."""
-    child("capture", spec, directory, graphs, interrupt=interrupt)
-    child("build", spec, directory, graphs, interrupt=interrupt)
+    for step in ("capture", "build"):
+        run_step(step, [job(spec, directory, graphs)], interrupt)
 
 
-def child(
-    step: str,
-    spec: Spec,
-    directory: Path,
-    graphs: Sequence[tuple[str, int]],
-    *,
-    smooth: bool = False,
-    steps: int = 0,
-    interrupt: Interrupt | None = None,
-) -> None:
-    """Run one step of ergometer.run.lower in a process; its error becomes ours."""
-    job = {
-        "spec": spec.to_json(),
-        "directory": str(directory),
-        "graphs": list(graphs),
-        "smooth": smooth,
-        "steps": steps,
-    }
+def job(spec: Spec, directory: Path, graphs: Sequence[tuple[str, int]], *, smooth: bool = False, steps: int = 0) -> Any:
+    """What ergometer.run.lower is to do."""
+    facts = {"spec": spec.to_json(), "directory": str(directory), "graphs": list(graphs)}
+    return facts | {"smooth": smooth, "steps": steps}
+
+
+def run_step(step: str, jobs: Sequence[Any], interrupt: Interrupt | None = None) -> None:
+    """Do one step of the jobs, all of one engine, in a process; its error becomes ours."""
+    spec, directory = Spec.from_json(jobs[0]["spec"]), Path(jobs[0]["directory"])
     python = sys.executable if step == "capture" else python_of(spec.engine)
-    command = [python, "-m", "ergometer.run.lower", step, json.dumps(job)]
+    command = [python, "-m", "ergometer.run.lower", step, *map(json.dumps, jobs)]
     log = directory / f"{step}.log"
     with open(log, "wb") as errors:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, start_new_session=True)

@@ -88,11 +88,7 @@ class Worker:
         spec = self.spec
         self.stage("load")
         engine: Engine = registry.load("engines", spec.engine)()
-        probe = engine.probe(spec.device)
-        if not probe.ok:
-            raise UnavailableError(f"{probe.reason}: {probe.remedy}" if probe.remedy else probe.reason)
         engine.prepare()
-        self.facts["versions"] = engine.versions()
         baseline = resident_bytes("VmRSS")
         model = resolve(spec)
         if self.bundle is not None:
@@ -128,6 +124,8 @@ class Worker:
             if not engine.out_of_memory(error):
                 raise
             self.end("out_of_memory", str(error).splitlines()[0])
+        finally:
+            self.facts["versions"] = engine.versions()
 
     def end(self, status: str, reason: str) -> None:
         self.facts |= {"status": status, "reason": reason}
