@@ -11,6 +11,7 @@ setup: $(STAMP)
 $(STAMP): pyproject.toml constraints.txt hatch_build.py src/ergometer/sensors/beat.c
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[torch,mnn,litert,tinygrad,nvidia,data,atari,onnx,dev]'
+	command -v clang > /dev/null || { apt-get update -qq && apt-get install -y -qq clang; } || echo "tinygrad needs clang: install it"
 	touch $(STAMP)
 
 run: setup
@@ -18,8 +19,10 @@ run: setup
 	$(BIN)/ergo show last --phases
 	$(BIN)/ergo show last --layers --top 12
 
+# What computes uses both cores, a process on each; what measures needs the machine to itself.
 test: setup
-	$(BIN)/pytest
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 tests/unit tests/contract
+	$(BIN)/pytest tests/flow
 
 # Every network of the suite through `ergo run`, and the largest at their full size: some minutes.
 test-slow: setup

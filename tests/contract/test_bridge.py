@@ -26,8 +26,17 @@ CARRIED = sorted(set(MODELS) - set(ONLY_TORCH))
 
 
 def deep(name: str) -> Any:
-    """A deeper sister of a network that is tested anyway takes its time elsewhere."""
-    slow = name in ("resnet101", "resnet152", "densenet100_12", "vgg19", "googlenet", "mentee_distilled")
+    """What is deep or large takes its time elsewhere."""
+    slow = name in (
+        "resnet101",
+        "resnet152",
+        "densenet100_12",
+        "vgg19",
+        "googlenet",
+        "mentee_distilled",
+        "bert",
+        "seq2seq",
+    )
     return pytest.param(name, marks=pytest.mark.slow) if slow else name
 
 

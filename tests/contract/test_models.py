@@ -17,6 +17,10 @@ from ergometer.run.learning import check_learning
 from ergometer.run.resolve import of_suite
 
 MODELS: dict[str, Model] = registry.load_all("models")
+# The deepest take their time elsewhere.
+PATIENT = [
+    pytest.param(name, marks=pytest.mark.slow) if name in ("resnet101", "resnet152") else name for name in MODELS
+]
 
 # True counts, from the papers' own code or computed from their tables: (model, input, classes, parameters).
 TRUE_PARAMETERS = [
@@ -206,14 +210,14 @@ def learnt(name: str, batch: int) -> dict[str, Any]:
     return check_learning(loaded(small(name), batch))
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", PATIENT)
 @pytest.mark.parametrize("batch", [1, 2])
 def test_it_learns(name: str, batch: int) -> None:
     outcome = learnt(name, batch)
     assert outcome["ok"], outcome["reason"]
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", PATIENT)
 def test_the_same_seed_gives_the_same_losses(name: str) -> None:
     losses = loaded(small(name)).learn(3).losses
     assert list(losses) == learnt(name, 2)["losses"][:3]

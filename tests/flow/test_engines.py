@@ -77,6 +77,7 @@ def test_a_sweep_over_engines_measures_the_same_thing(ergo: Ergo) -> None:
         assert record["spec"]["engine"] in {proof["engine"] for proof in proofs}
 
 
+@pytest.mark.slow
 def test_what_is_known_is_not_proved_again(ergo: Ergo) -> None:
     command = ("verify", "lenet", "--engine", HERE[0])
     assert ergo(*command).returncode == 0
@@ -136,6 +137,7 @@ def test_an_operation_that_the_bridge_does_not_know_is_named(ergo: Ergo, tmp_pat
     assert "fft_rfft" in record["reason"] and "layer '1'" in record["reason"]
 
 
+@pytest.mark.slow
 def test_your_own_network_on_another_engine(ergo: Ergo, tmp_path: Path) -> None:
     path = tmp_path / "net.py"
     path.write_text(

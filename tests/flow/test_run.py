@@ -221,7 +221,7 @@ def test_a_terminal_sees_the_run_go_on_and_a_table_that_fits(ergo: Ergo, tmp_pat
 def test_lists_and_doctor(ergo: Ergo) -> None:
     for kind, word in (
         ("models", "squeezenet"),
-        ("engines", "torch on cpu"),
+        ("engines", "torch_compile"),
         ("sensors", "rapl"),
         ("data", "synthetic"),
     ):

@@ -23,6 +23,7 @@ def records(ergo: Ergo, *arguments: str) -> list[dict]:
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SPECIAL)
 def test_networks_that_train_in_ways_of_their_own(ergo: Ergo, name: str) -> None:
     found = records(ergo, name, "--input", SPECIAL[name], "--batch", "1,2", *QUICK)
@@ -136,6 +137,7 @@ class Small(nn.Module):
         return self.fc(self.dropout(torch.relu(self.norm(self.conv(x))).mean((2, 3))))
 
 
+@pytest.mark.slow
 def test_a_torch_export_archive_trains_and_infers(ergo: Ergo, tmp_path: Path) -> None:
     path = tmp_path / "net.pt2"
     shapes = ({0: torch.export.Dim("batch", min=1, max=64)},)
@@ -186,6 +188,7 @@ def write_onnx(path: Path, last: str = "Gemm") -> None:
     onnx.save(helper.make_model(graph), path)
 
 
+@pytest.mark.slow
 def test_an_onnx_file_trains_and_infers(ergo: Ergo, tmp_path: Path) -> None:
     path = tmp_path / "net.onnx"
     write_onnx(path)

@@ -291,7 +291,7 @@ def _needs_cuda(found: Probe) -> Probe:
     count = ctypes.c_int32()
     library = _library("libcuda.so.1")
     if library is None or library.cuInit(0) or library.cuDeviceGetCount(ctypes.byref(count)) or not count.value:
-        return Probe(False, "there is no NVIDIA GPU with its driver")
+        return Probe(False, "there is no NVIDIA GPU with its driver", "install the NVIDIA driver")
     return found
 
 
