@@ -13,7 +13,7 @@ from ergometer.core.clock import now_ns
 from ergometer.core.dataset import Environment
 from ergometer.core.engine import Counts, Layer, Learning, MemoryParts, Step
 from ergometer.core.errors import UsageError
-from ergometer.core.graph import RESULT, Graph, Lowered
+from ergometer.core.graph import RESULT, VELOCITY, Graph, Lowered
 from ergometer.core.model import Model, Pass
 from ergometer.core.probe import Probe
 from ergometer.core.span import Span
@@ -117,18 +117,27 @@ class Portable:
         pass
 
     def learn(self, steps: int, number: int = 0) -> Learning:
-        before = self._digests()
+        before = self._summary()
         losses = []
         for _ in range(steps):
             self.step()
             losses.append(float(self.session.result()))
-        after = self._digests()
-        still = [name for name in before if after[name] == before[name]]
-        return Learning(losses=tuple(losses), stuck=dict.fromkeys(still, "it does not change"))
+        after = self._summary()
+        stuck = {}
+        for name in self.graph.parameters:
+            if after[name] != before[name]:
+                continue
+            velocity, size = after[VELOCITY + name][1], after[name][1]
+            if velocity == 0.0:
+                stuck[name] = "its gradient is zero or absent"
+            elif velocity * LEARNING_RATE > size * 1e-6:
+                stuck[name] = "it has a gradient but is not updated"
+            # otherwise the update is below the precision of the parameter, as before a batch-norm
+        return Learning(losses=tuple(losses), stuck=stuck)
 
-    def _digests(self) -> dict[str, bytes]:
-        trained = set(self.graph.parameters)
-        return {name: _digest(array) for name, array in self.session.state() if name in trained}
+    def _summary(self) -> dict[str, tuple[bytes, float]]:
+        """A digest and the largest magnitude of every array: a copy would raise the peak that is being measured."""
+        return {name: (_digest(array), float(np.abs(array).max())) for name, array in self.session.state()}
 
     def ops(self, steps: int) -> list[Span]:
         raise UsageError(self.untraced)
