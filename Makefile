@@ -26,7 +26,8 @@ test: setup
 
 # Every network of the suite through `ergo run`, and the largest at their full size: some minutes.
 test-slow: setup
-	$(BIN)/pytest -m slow
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m slow tests/unit tests/contract
+	$(BIN)/pytest -m slow tests/flow
 
 check: setup
 	$(BIN)/ruff check src tests benchmarks docs
@@ -62,7 +63,7 @@ device-%: setup
 	ERGO_HOME=.venv-device-$*/home sh tests/device_install.sh .venv-device-$*/bin/ergo .venv-device-$*/lenet.ergo $*
 
 bench: setup
-	for name in startup attribution energy tracing observer suite; do $(BIN)/python benchmarks/$$name.py 2>&1 | grep -v ^USDT || exit 1; done
+	for name in startup attribution energy tracing observer suite engines; do $(BIN)/python benchmarks/$$name.py 2>&1 | grep -v ^USDT || exit 1; done
 
 # Trains on real data in the folder DATA (docs/data.md says how it is laid out): some ten minutes.
 accuracy: setup

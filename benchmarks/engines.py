@@ -148,9 +148,7 @@ def main() -> None:
         verdict = "ok" if middle <= BOUND else "ABOVE"
         step_ms = statistics.median(mine for mine, _ in pairs) * 1e3
         spread = f"{ratios[0]:.3f} .. {ratios[-1]:.3f}"
-        print(
-            f"engines {engine}: step {step_ms:.2f} ms, over a loop {middle:.3f} ({spread}), bound {BOUND} {verdict}"
-        )
+        print(f"engines {engine}: step {step_ms:.2f} ms, over a loop {middle:.3f} ({spread}), bound {BOUND} {verdict}")
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ TRAINING = [(name, device) for name, device in PORTABLE if "train" in ENGINES[na
 # Together these have every operation of the suite; the slow tests take all networks.
 QUICK = ("lenet", "resnet_reduced")
 LARGE = ("bert", "vgg16", "vgg19", "mentee", "mentee_distilled", "alexnet")
+DEEP = ("resnet101", "resnet152", "densenet100_12", "vgg19", "inception_v1")  # their sisters are here
 CARRIED = [name for name in registry.names("models") if name not in ("dcgan", "dqn")]
 
 
@@ -138,7 +139,11 @@ def test_ops_are_traced_or_the_engine_says_why_not(name: str, device: str, tmp_p
 def patient(pairs: list[tuple[str, str]], models: tuple[str, ...]) -> list[Any]:
     """Engine, device and model. tinygrad compiles for minutes: what is larger than LeNet takes its time elsewhere."""
     return [
-        pytest.param(*pair, model, marks=[pytest.mark.slow] if pair[0] == "tinygrad" and model != "lenet" else [])
+        pytest.param(
+            *pair,
+            model,
+            marks=[pytest.mark.slow, pytest.mark.timeout(900)] if pair[0] == "tinygrad" and model != "lenet" else [],
+        )
         for pair in pairs
         for model in models
         if pair[1] == "cpu"
@@ -158,7 +163,8 @@ def test_training_is_right(name: str, device: str, model: str, tmp_path: Path) -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", [name for name in CARRIED if name not in QUICK])
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("model", [name for name in CARRIED if name not in (*QUICK, *DEEP)])
 @pytest.mark.parametrize("name", [name for name, device in TRAINING if device == "cpu" and name != "tinygrad"])
 def test_training_is_right_for_every_network(name: str, model: str, tmp_path: Path) -> None:
     assert_right(name, "cpu", {"bert": "bert:size=small"}.get(model, model), tmp_path)
