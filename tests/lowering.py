@@ -1,5 +1,6 @@
 """Networks made ready for engines inside the test's own process, by the code that `ergo run` uses in others."""
 
+import os
 import shutil
 from functools import cache
 from pathlib import Path
@@ -45,12 +46,14 @@ def variant(
     kind = registry.load("engines", engine)
     name = "inference" if mode == "infer" else "smooth" if smooth else "actual"
     directory = folder / f"{name}-{seed}"
-    shutil.copytree(captured(model, mode, smooth, not kind.portable and not smooth, seed), directory)
+    made = captured(model, mode, smooth, not kind.portable and not smooth, seed)
+    shutil.copytree(made, directory, copy_function=os.link)
     work = job(spec, directory, smooth=smooth)
     if kind.portable:
         lower.build(work)
     lower.rehearse(work)
     found = compared(open_graph(directory, mode, BATCH))
+    shutil.rmtree(directory)
     return found | {"bounds": bounds_of(spec, kind())[name], "steps": judged(name)}
 
 

@@ -96,7 +96,10 @@ def rehearse(job: Job) -> None:
 
 
 def save_steps(path: Path, steps: list[dict[str, Any]]) -> None:
-    np.savez(path, **{f"{number}/{name}": array for number, step in enumerate(steps) for name, array in step.items()})
+    """In single precision: its rounding is far below every bound, and large networks are large."""
+    flat = {f"{number}/{name}": array for number, step in enumerate(steps) for name, array in step.items()}
+    single: dict[str, Any] = {name: np.asarray(array, dtype=np.float32) for name, array in flat.items()}
+    np.savez(path, **single)
 
 
 def load_steps(path: Path) -> list[dict[str, Any]]:
