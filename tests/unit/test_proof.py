@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from torch import nn
 
 from ergometer.analyze.proof import Proof, differences, sketch
+from ergometer.core.engine import LEARNING_RATE, MOMENTUM
 from ergometer.core.graph import RESULT, VELOCITY, Graph
 from ergometer.engines.torch import reference
 from ergometer.engines.torch.capture import capture
-from ergometer.engines.torch.engine import LEARNING_RATE, MOMENTUM, cross_entropy
+from ergometer.engines.torch.engine import cross_entropy
 
 STEPS = 3
 

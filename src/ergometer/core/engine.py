@@ -10,6 +10,10 @@ from ergometer.core.probe import Probe
 from ergometer.core.span import Span
 from ergometer.core.spec import Spec
 
+# Of every engine: velocity = MOMENTUM * velocity + gradient; parameter -= LEARNING_RATE * velocity
+LEARNING_RATE = 0.01
+MOMENTUM = 0.9
+
 
 @dataclass(frozen=True, slots=True)
 class Step:

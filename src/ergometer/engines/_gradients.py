@@ -24,9 +24,9 @@ from typing import Any
 
 import numpy as np
 
+from ergometer.core.engine import LEARNING_RATE, MOMENTUM
 from ergometer.core.errors import UsageError
 from ergometer.core.graph import VELOCITY, Graph, Node, Value
-from ergometer.engines._portable import LEARNING_RATE, MOMENTUM
 
 Shape = tuple[int, ...]
 Thunk = Callable[[], "str | Part"]

@@ -11,16 +11,13 @@ import numpy as np
 
 from ergometer.core.clock import now_ns
 from ergometer.core.dataset import Environment
-from ergometer.core.engine import Counts, Layer, Learning, MemoryParts, Step
+from ergometer.core.engine import LEARNING_RATE, Counts, Layer, Learning, MemoryParts, Step
 from ergometer.core.errors import UsageError
 from ergometer.core.graph import RESULT, VELOCITY, Graph, Lowered
 from ergometer.core.model import Model, Pass
 from ergometer.core.probe import Probe
 from ergometer.core.span import Span
 from ergometer.core.spec import Spec
-
-LEARNING_RATE = 0.01
-MOMENTUM = 0.9  # velocity = MOMENTUM * velocity + gradient; parameter -= LEARNING_RATE * velocity
 
 
 class Session(Protocol):

@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 
 from ergometer.core.clock import now_ns
+from ergometer.core.engine import LEARNING_RATE, MOMENTUM
 from ergometer.core.errors import UsageError
 from ergometer.core.graph import VELOCITY, Graph, Lowered, Node
 from ergometer.core.span import Span
-from ergometer.engines._portable import LEARNING_RATE, MOMENTUM, Portable, draw_masks
+from ergometer.engines._portable import Portable, draw_masks
 
 _FILE = "graph.mnn"
 _UPDATE = "update::"

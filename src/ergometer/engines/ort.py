@@ -15,14 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from ergometer.core.engine import Step
+from ergometer.core.engine import LEARNING_RATE, MOMENTUM, Step
 from ergometer.core.errors import UsageError
 from ergometer.core.graph import VELOCITY, Graph, Lowered
 from ergometer.core.probe import Probe
 from ergometer.core.span import Span
 from ergometer.engines._onnx import Owners, model_of
 from ergometer.engines._phases import spans_of
-from ergometer.engines._portable import LEARNING_RATE, MOMENTUM, Portable
+from ergometer.engines._portable import Portable
 
 _FILE = "step.onnx"
 _NEXT, _CHANGE = "/next", "/change"

@@ -15,14 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from ergometer.core.engine import Step
+from ergometer.core.engine import LEARNING_RATE, MOMENTUM, Step
 from ergometer.core.errors import UsageError
 from ergometer.core.graph import BINARY, UNARY, VELOCITY, Graph, Lowered, Node
 from ergometer.core.span import Span
 from ergometer.engines._fold import fold
 from ergometer.engines._onnx import Owners
 from ergometer.engines._phases import spans_of
-from ergometer.engines._portable import LEARNING_RATE, MOMENTUM, Portable
+from ergometer.engines._portable import Portable
 
 _TO_LAST, _TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 _TO_KERNEL, _FROM_KERNEL = (2, 3, 1, 0), (3, 2, 0, 1)  # out, in, h, w <-> h, w, in, out

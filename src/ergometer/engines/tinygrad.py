@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from ergometer.core.clock import now_ns
+from ergometer.core.engine import LEARNING_RATE, MOMENTUM
 from ergometer.core.graph import VELOCITY, Graph, Lowered, Node
 from ergometer.core.probe import Probe
 from ergometer.core.span import Span
-from ergometer.engines._portable import LEARNING_RATE, MOMENTUM, Portable
+from ergometer.engines._portable import Portable
 
 # Their inputs and the gradients of their outputs are kept in memory. The rest is computed again wherever it is used,
 # which takes long in the inner loops of a convolution; and the gradient of max_pool compares for equality.

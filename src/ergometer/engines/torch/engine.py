@@ -2,12 +2,13 @@
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ergometer.core.clock import now_ns
 from ergometer.core.dataset import Environment
-from ergometer.core.engine import Counts, Layer, Learning, MemoryParts, Step
+from ergometer.core.engine import LEARNING_RATE, MOMENTUM, Counts, Layer, Learning, MemoryParts, Step
 from ergometer.core.errors import UsageError
 from ergometer.core.graph import RESULT, VELOCITY, Graph
 from ergometer.core.model import Model, Pass
@@ -18,9 +19,6 @@ from ergometer.engines.torch.files import open_file, set_training
 
 if TYPE_CHECKING:
     import torch
-
-LEARNING_RATE = 0.01
-MOMENTUM = 0.9
 
 
 class Torch:
@@ -185,7 +183,7 @@ class Torch:
         """The loss of a pass in training, the output in inference."""
         import torch
 
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.half):
+        with torch.autocast(self.device.type, torch.bfloat16) if self.half else nullcontext():
             if not self.training:
                 with torch.inference_mode():
                     return self.call(*self.inputs)  # type: ignore[no-any-return]
