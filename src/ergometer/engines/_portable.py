@@ -1,6 +1,7 @@
 """What engines that run a canonical graph share. Each brings `build` and `open`, and a Session."""
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from importlib.util import find_spec
@@ -36,7 +37,7 @@ class Session(Protocol):
         """Every parameter, its velocity (`velocity/NAME`) and every buffer, as they are now."""
 
 
-class Portable:
+class Portable(ABC):
     """An engine without a model definition of its own."""
 
     name: str
@@ -57,12 +58,13 @@ class Portable:
         self.phases: tuple[str, ...] = ()
         self.passes = (Pass(name="", loss=_by_graph),)
 
+    @abstractmethod
     def build(self, graph: Graph, arrays: dict[str, Any], folder: Path) -> None:
         """Write what `open` needs into the folder. May use what a device does not have."""
-        raise NotImplementedError
 
+    @abstractmethod
     def open(self, lowered: Lowered, device: str, threads: int) -> Session:
-        raise NotImplementedError
+        """The network in the engine's hands, from what `build` wrote."""
 
     def probe(self, device: str) -> Probe:
         remedy = f"pip install 'ergometer[{self.extra}]'"
@@ -110,7 +112,7 @@ class Portable:
         found = {name: np.array(array) for name, array in self.session.state()} if self.training else {}
         return found | {RESULT: np.array(self.session.result())}
 
-    def sync(self) -> None:
+    def sync(self) -> None:  # noqa: B027 - a step ends when its work is done
         pass
 
     def learn(self, steps: int, number: int = 0) -> Learning:
@@ -160,7 +162,7 @@ class Portable:
     def out_of_memory(self, error: BaseException) -> bool:
         return isinstance(error, MemoryError)
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - nothing to give back unless an engine says so
         pass
 
 
@@ -181,6 +183,16 @@ def _digest(array: Any) -> bytes:
     import hashlib
 
     return hashlib.blake2b(np.ascontiguousarray(array).data, digest_size=16).digest()
+
+
+def installed(distribution: str) -> bool:
+    from importlib import metadata
+
+    try:
+        metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
 
 
 def _version(distribution: str) -> str:

@@ -8,7 +8,6 @@ import json
 import os
 import re
 from collections.abc import Iterator, Sequence
-from importlib import metadata
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -22,7 +21,7 @@ from ergometer.core.probe import Probe
 from ergometer.core.span import Span
 from ergometer.engines._onnx import Owners, model_of
 from ergometer.engines._phases import spans_of
-from ergometer.engines._portable import Portable
+from ergometer.engines._portable import Portable, installed
 
 _FILE = "step.onnx"
 _NEXT, _CHANGE = "/next", "/change"
@@ -41,8 +40,8 @@ class Ort(Portable):
 
     def probe(self, device: str) -> Probe:
         remedy = f"pip install 'ergometer[{self.extra}]'"
-        if not _installed(self.distribution):
-            if _installed("onnxruntime"):
+        if not installed(self.distribution):
+            if installed("onnxruntime"):
                 why = "onnxruntime is installed, which excludes onnxruntime-training: use an environment of its own"
                 return Probe(False, why, remedy)
             return Probe(False, f"{self.distribution} is not installed", remedy)
@@ -235,14 +234,6 @@ def _with_update(model: Any, graph: Graph) -> Any:
     for name, source in graph.updates.items():
         made.output.append(info(add("Identity", [source], name + _NEXT), name))
     return model
-
-
-def _installed(distribution: str) -> bool:
-    try:
-        metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        return False
-    return True
 
 
 def _spans(graph: Graph, steps: Sequence[Step], events: Sequence[dict[str, Any]]) -> list[Span]:

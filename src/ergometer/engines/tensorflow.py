@@ -9,7 +9,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib import import_module, metadata
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from ergometer.core.span import Span
 from ergometer.engines._fold import fold
 from ergometer.engines._onnx import Owners
 from ergometer.engines._phases import spans_of
-from ergometer.engines._portable import Portable
+from ergometer.engines._portable import Portable, installed
 
 _TO_LAST, _TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 _TO_KERNEL, _FROM_KERNEL = (2, 3, 1, 0), (3, 2, 0, 1)  # out, in, h, w <-> h, w, in, out
@@ -42,7 +42,7 @@ class TensorFlow(Portable):
 
     def __init__(self) -> None:
         super().__init__()
-        if not _installed(self.distribution) and _installed("tensorflow-cpu"):
+        if not installed(self.distribution) and installed("tensorflow-cpu"):
             self.distribution = "tensorflow-cpu"
 
     def prepare(self) -> None:
@@ -407,14 +407,6 @@ def _quiet() -> Iterator[None]:
         os.dup2(kept, 2)
         os.close(kept)
         os.close(nowhere)
-
-
-def _installed(distribution: str) -> bool:
-    try:
-        metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        return False
-    return True
 
 
 def _same(size: int, kernel: int, stride: int, dilation: int) -> tuple[int, int]:
