@@ -192,4 +192,4 @@ def test_dropout_masks_are_used(name: str, device: str, tmp_path: Path) -> None:
     for number, masks in enumerate((ones, zeros, ones)):
         engine = load(name, device, "train", tmp_path / str(number), "nin")
         losses.append(float(engine.rehearse(masks)[RESULT]))
-    assert losses[0] == pytest.approx(losses[2], rel=1e-5) and abs(losses[0] - losses[1]) > 1e-3
+    assert losses[0] == pytest.approx(losses[2], rel=1e-5) and abs(losses[0] - losses[1]) > 3e-4

@@ -12,8 +12,9 @@ import pytest
 
 from ergometer.core import registry
 from ergometer.core.errors import StoreError, UsageError
-from ergometer.store import bundle
-from ergometer.store.bundle import add_graph, begin, cached, manifest_of, model_in, open_graph, pack, unpack
+from ergometer.store import bundle_file
+from ergometer.store.bundle import add_graph, begin, manifest_of, model_in, open_graph
+from ergometer.store.bundle_file import cached, pack, unpack
 from tests.unit.test_graph import graph
 
 
@@ -157,7 +158,7 @@ def test_a_failed_filling_leaves_nothing_in_the_cache(home: Path) -> None:
 
 
 def test_the_cache_forgets_what_was_used_longest_ago(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bundle, "_CACHE_BYTES", 250)
+    monkeypatch.setattr(bundle_file, "_CACHE_BYTES", 250)
     for number in range(4):
         cached(f"k{number}", lambda folder: (folder / "f").write_bytes(b"x" * 100))
         __import__("os").utime(home / "cache" / f"k{number}", (number, number))

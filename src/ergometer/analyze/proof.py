@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ergometer.core.graph import RESULT, VELOCITY
+from ergometer.core.random import Random
 from ergometer.core.record import Metric
 
 _ZERO = 1e-6  # what is this small beside the largest of its kind is zero: compared with that, not with itself
@@ -166,8 +167,8 @@ def sketch(state: dict[str, Any]) -> dict[str, Any]:
 def _sums(values: Any) -> Any:
     if values.size <= _SUMS:
         return values
-    random = np.random.Generator(np.random.PCG64(0))
-    signs = (random.integers(0, 2, values.size, dtype=np.int8) for _ in range(_SUMS))
+    random = Random(0)
+    signs = (random.coins(values.size) for _ in range(_SUMS))
     whole = values.sum()
     return np.array([2 * float(values @ sign) - whole for sign in signs]) / np.sqrt(_SUMS)
 

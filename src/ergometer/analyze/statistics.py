@@ -3,8 +3,6 @@
 import math
 from collections.abc import Sequence
 
-import numpy as np
-
 TARGET = 0.02  # half-width of the 95 % interval, relative to the median
 FEWEST = 6  # below six values no order statistic reaches 95 %
 _SETTLED = 0.05
@@ -34,11 +32,17 @@ def median_interval(values: Sequence[float]) -> tuple[float, float | None, float
     """(median, low, high) with the distribution-free 95 % interval; None, None below six values."""
     ordered = sorted(values)
     n = len(ordered)
-    median = float(np.median(ordered))
+    median = _middle(ordered)
     rank = _lower_rank(n)
     if rank == 0:
         return median, None, None
     return median, ordered[rank - 1], ordered[n - rank]
+
+
+def _middle(ordered: Sequence[float]) -> float:
+    """numpy's median imports two megabytes, which the measured process would count as the network's."""
+    half = len(ordered) // 2
+    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
 
 
 def spread(values: Sequence[float]) -> float:
@@ -53,8 +57,8 @@ def settled(times: Sequence[float]) -> bool:
     """Whether the newest five times are no longer faster or slower than the five before them."""
     if len(times) < 2 * _WINDOW:
         return False
-    before = float(np.median(times[-2 * _WINDOW : -_WINDOW]))
-    after = float(np.median(times[-_WINDOW:]))
+    before = _middle(sorted(times[-2 * _WINDOW : -_WINDOW]))
+    after = _middle(sorted(times[-_WINDOW:]))
     return abs(after - before) <= _SETTLED * before
 
 

@@ -23,7 +23,8 @@ from ergometer.run.host import choose_cores, memory_bytes
 from ergometer.run.interrupt import Interrupt
 from ergometer.run.parent import Progress, one_at_a_time, run_spec
 from ergometer.run.resolve import check, is_file, of_suite
-from ergometer.store.bundle import is_bundle, manifest_of, unpack
+from ergometer.store.bundle import is_bundle, manifest_of
+from ergometer.store.bundle_file import unpack
 from ergometer.store.database import Store
 
 _REDRAW_S = 0.5

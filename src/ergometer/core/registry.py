@@ -1,6 +1,5 @@
 """Plug-ins: a file in a plural folder, or an entry point of the same group, is a plug-in by its name."""
 
-import difflib
 from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
@@ -51,6 +50,8 @@ def load_all(kind: str) -> dict[str, Any]:
 
 def unknown(what: str, name: str, known: Iterable[str]) -> str:
     """The sentence for a name that does not exist, with the nearest ones that do."""
+    import difflib
+
     options = list(known)
     near = difflib.get_close_matches(name, options, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else f"choose from {', '.join(options)}."

@@ -1,6 +1,5 @@
 """What one run does."""
 
-import hashlib
 import json
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
@@ -72,6 +71,8 @@ class Spec:
     @property
     def id(self) -> str:
         """A hash that equal specs share."""
+        import hashlib  # megabytes that a measured process does not need
+
         text = json.dumps(self.to_json(), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from ergometer.core.dataset import Dataset, Request
 from ergometer.core.model import Field
+from ergometer.core.random import Random
 
 
 class Synthetic:
@@ -15,13 +15,13 @@ class Synthetic:
     fixed = True
 
     def __init__(self, request: Request):
-        random = np.random.default_rng(request.seed)
+        random = Random(request.seed)
 
         def draw(field: Field) -> NDArray[Any]:
             shape = (request.batch, *field.shape)
             if field.high is None:
-                return random.standard_normal(shape, np.float32)
-            return random.integers(0, field.high, shape, np.int64)
+                return random.normal(shape)
+            return random.integers(field.high, shape)
 
         self._batch = tuple(draw(field) for field in request.fields)
 

@@ -7,6 +7,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
+from zlib import crc32
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from ergometer.core.errors import UsageError
 from ergometer.core.graph import RESULT, VELOCITY, Graph, Lowered
 from ergometer.core.model import Model, Pass
 from ergometer.core.probe import Probe
+from ergometer.core.random import Random
 from ergometer.core.span import Span
 from ergometer.core.spec import Spec
 
@@ -94,7 +96,7 @@ class Portable(ABC):
         self.phases = ("step",) if self.training else ("forward",)
         self.names = [item.name for item in model.fields()]
         self._threads = spec.threads or len(os.sched_getaffinity(0))
-        self.random = np.random.default_rng(spec.seed)
+        self.random = Random(spec.seed)
         self.session = self.open(self.lowered, spec.device, self._threads)
         self.feed(batch)
 
@@ -134,9 +136,9 @@ class Portable(ABC):
             # otherwise the update is below the precision of the parameter, as before a batch-norm
         return Learning(losses=tuple(losses), stuck=stuck)
 
-    def _summary(self) -> dict[str, tuple[bytes, float]]:
+    def _summary(self) -> dict[str, tuple[int, float]]:
         """A digest and the largest magnitude of every array: a copy would raise the peak that is being measured."""
-        return {name: (_digest(array), float(np.abs(array).max())) for name, array in self.session.state()}
+        return {name: (_digest(array), _largest(array)) for name, array in self.session.state()}
 
     def ops(self, steps: int) -> list[Span]:
         raise UsageError(self.untraced)
@@ -166,11 +168,11 @@ class Portable(ABC):
         pass
 
 
-def draw_masks(graph: Graph, random: np.random.Generator) -> dict[str, Any]:
+def draw_masks(graph: Graph, random: Random) -> dict[str, Any]:
     """Fresh dropout masks."""
     masks = {}
     for name, drop in graph.masks.items():
-        kept = random.random(graph.values[name].shape, dtype=np.float32) >= drop
+        kept = random.uniform(graph.values[name].shape) >= drop
         masks[name] = kept.astype(np.float32) / np.float32(1 - drop)
     return masks
 
@@ -179,10 +181,13 @@ def _by_graph(*_: Any) -> Any:
     raise AssertionError("the loss is part of the graph")
 
 
-def _digest(array: Any) -> bytes:
-    import hashlib
+def _largest(array: Any) -> float:
+    """The largest magnitude, without a copy."""
+    return float(max(array.max(), -array.min()))
 
-    return hashlib.blake2b(np.ascontiguousarray(array).data, digest_size=16).digest()
+
+def _digest(array: Any) -> int:
+    return crc32(np.ascontiguousarray(array).data)
 
 
 def installed(distribution: str) -> bool:

@@ -7,11 +7,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
-import numpy as np
-
 from ergometer.core.clock import now_ns
 from ergometer.core.errors import UsageError
 from ergometer.core.graph import Graph, Lowered
+from ergometer.core.random import Random
 from ergometer.core.span import Span
 from ergometer.engines._fold import fold
 from ergometer.engines._onnx import Owners, model_of
@@ -108,11 +107,8 @@ def _random(graph: Graph) -> list[dict[str, Any]]:
     for name in graph.inputs:
         if graph.values[name].dtype != "float32":
             raise UsageError(f"int8 needs samples of {name}: it is not an image.")
-    random = np.random.default_rng(0)
-    return [
-        {name: random.standard_normal(graph.values[name].shape, dtype=np.float32) for name in graph.inputs}
-        for _ in range(_SAMPLES)
-    ]
+    random = Random(0)
+    return [{name: random.normal(graph.values[name].shape) for name in graph.inputs} for _ in range(_SAMPLES)]
 
 
 def _spans(events: list[dict[str, Any]], marks: list[tuple[int, int]], owners: Owners) -> list[Span]:

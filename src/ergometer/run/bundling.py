@@ -9,7 +9,8 @@ from ergometer.core.errors import UnavailableError, UsageError
 from ergometer.core.spec import Spec
 from ergometer.run.lowering import make
 from ergometer.run.prove import add_sketch, proof_of
-from ergometer.store.bundle import SUFFIX, note, pack
+from ergometer.store.bundle import SUFFIX, note
+from ergometer.store.bundle_file import pack
 
 
 def write_bundle(specs: Sequence[Spec], path: Path, tell: Callable[[str], None]) -> None:

@@ -20,6 +20,7 @@ from ergometer.core.dataset import Request
 from ergometer.core.errors import ErgoError, UnavailableError
 from ergometer.core.graph import Graph
 from ergometer.core.model import Model
+from ergometer.core.random import Random
 from ergometer.core.spec import Spec
 from ergometer.engines._portable import draw_masks
 from ergometer.run.resolve import resolve
@@ -44,7 +45,7 @@ class Job:
 
     def masks(self, graph: Graph) -> list[dict[str, Any]]:
         """Of every step of the rehearsal, the same in every process."""
-        random = np.random.default_rng(self.spec.seed)
+        random = Random(self.spec.seed)
         steps = [draw_masks(graph, random) for _ in range(self.steps)]
         if self.own_module:  # it draws its own masks: rehearsed without
             steps = [{name: np.ones_like(mask) for name, mask in masks.items()} for masks in steps]

@@ -15,7 +15,8 @@ from ergometer.core.errors import ErgoError, UnavailableError, UsageError
 from ergometer.core.spec import Spec
 from ergometer.run.environment import python_of, versions_of
 from ergometer.run.interrupt import Interrupt
-from ergometer.store.bundle import FORMAT, cached, is_bundle, unpack
+from ergometer.store.bundle import FORMAT, is_bundle
+from ergometer.store.bundle_file import cached, unpack
 
 _ERRORS = {2: UsageError, 3: UnavailableError}
 

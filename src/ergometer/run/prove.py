@@ -19,7 +19,8 @@ from ergometer.run.interrupt import Interrupt
 from ergometer.run.lower import FOUND, REFERENCE, load_steps, save_steps
 from ergometer.run.lowering import job, make_key, run_step
 from ergometer.run.resolve import is_file, of_suite
-from ergometer.store.bundle import FORMAT, SKETCH, is_bundle, manifest_of, open_graph, unpack
+from ergometer.store.bundle import FORMAT, SKETCH, is_bundle, manifest_of, open_graph
+from ergometer.store.bundle_file import unpack
 from ergometer.store.home import home, write_json
 
 STEPS = 3

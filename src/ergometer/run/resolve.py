@@ -13,7 +13,8 @@ from ergometer.core import registry
 from ergometer.core.errors import UsageError
 from ergometer.core.model import Model
 from ergometer.core.spec import Spec
-from ergometer.store.bundle import is_bundle, manifest_of, model_in, unpack
+from ergometer.store.bundle import is_bundle, manifest_of, model_in
+from ergometer.store.bundle_file import unpack
 
 _ARCHIVES = (".onnx", ".pt2")
 

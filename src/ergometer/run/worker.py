@@ -28,14 +28,13 @@ from ergometer.core.clock import now_ns
 from ergometer.core.dataset import Dataset, Request
 from ergometer.core.engine import Engine
 from ergometer.core.errors import ErgoError, StoreError, UnavailableError, UsageError
+from ergometer.core.model import Model
 from ergometer.core.span import Span
 from ergometer.core.spec import Spec
 from ergometer.run.fetch import folder_of
 from ergometer.run.learning import NotLearningError, check_learning
-from ergometer.run.resolve import described, is_file, resolve
-from ergometer.store.bundle import open_graph
+from ergometer.store.bundle import model_in, open_graph
 from ergometer.store.home import write_json
-from ergometer.store.spans import SpanTable
 
 DEFAULT_TIME_S = 15.0
 _FEWEST_STEPS = 20
@@ -90,9 +89,7 @@ class Worker:
         engine: Engine = registry.load("engines", spec.engine)()
         engine.prepare()
         baseline = resident_bytes("VmRSS")
-        model = resolve(spec)
-        if self.bundle is not None:
-            model = replace(model, lowered=open_graph(self.bundle, spec.mode, spec.batch))
+        model = self._model()
         dataset: Dataset = registry.load("data", spec.data)
         self.stream = dataset.open(
             Request(fields=model.fields(), batch=spec.batch, seed=spec.seed, folder=folder_of(dataset, spec.data_dir))
@@ -126,6 +123,13 @@ class Worker:
             self.end("out_of_memory", str(error).splitlines()[0])
         finally:
             self.facts["versions"] = engine.versions()
+
+    def _model(self) -> Model:
+        if self.bundle is not None:
+            return replace(model_in(self.bundle), lowered=open_graph(self.bundle, self.spec.mode, self.spec.batch))
+        from ergometer.run.resolve import resolve  # megabytes that a device without torch does not need
+
+        return resolve(self.spec)
 
     def end(self, status: str, reason: str) -> None:
         self.facts |= {"status": status, "reason": reason}
@@ -232,6 +236,8 @@ def resident_bytes(field: str) -> int:
 
 def explained(error: Exception, spec: Spec) -> str:
     """One sentence for an error of the framework or of the user's model."""
+    from ergometer.run.resolve import described, is_file
+
     if is_file(spec.model):
         path = Path(spec.model.partition(":")[0]).resolve()
         return f"{spec.model} failed with batch {spec.batch}: {described(error, path)}"
@@ -257,6 +263,8 @@ def main() -> None:
         traceback.print_exc()
         worker.end("failed", explained(error, spec))
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    from ergometer.store.spans import SpanTable  # after the peak of memory has been read
+
     try:
         SpanTable.of(worker.spans).save(directory / "spans.npz")
         write_json(directory / "worker.json", worker.facts)

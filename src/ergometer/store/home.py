@@ -4,7 +4,6 @@ import errno
 import fcntl
 import json
 import os
-import shutil
 from pathlib import Path
 from typing import IO, Any
 
@@ -32,11 +31,12 @@ def make_run_directory(base: Path, run_id: str) -> Path:
     directory = base / "runs" / run_id
     try:
         directory.mkdir(parents=True)
-        free = shutil.disk_usage(directory).free
+        place = os.statvfs(directory)
+        free = place.f_bavail * place.f_frsize
     except OSError as error:
         raise cannot_write(base, error) from error
     if free < _NEEDED_BYTES:
-        shutil.rmtree(directory, ignore_errors=True)
+        directory.rmdir()
         raise StoreError(
             f"{base} has {free >> 20} MiB free and a run needs {_NEEDED_BYTES >> 20} MiB: free some space, or set "
             "ERGO_HOME to another disk."

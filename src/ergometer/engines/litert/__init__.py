@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ergometer.core.graph import VELOCITY, Graph, Lowered
+from ergometer.core.graph import Graph, Lowered
 from ergometer.engines._portable import Portable
 
 _MODEL, _PLACES = "step.tflite", "places.json"
@@ -66,15 +66,16 @@ class _Session:
             if name in lowered.arrays:
                 self._fill(name, lowered.arrays[name])
             elif name not in self.graph.inputs:
-                self._fill(name, np.zeros(lowered.graph.values[name.removeprefix(VELOCITY)].shape, np.float32))
+                self._fill(name, np.float32(0))
 
     def _view(self, tensor: int) -> Any:
         """The interpreter's own memory: not to be kept, it does not run while somebody holds it."""
         return self.interpreter.tensor(tensor)()
 
     def _fill(self, name: str, array: Any) -> None:
+        """Straight into its memory: a copy in between would be part of the peak that is measured."""
         tensor, order = self.given[name]
-        self.interpreter.set_tensor(tensor, np.asarray(np.transpose(array, order), order="C"))
+        self._view(tensor)[...] = np.transpose(array, order) if array.ndim else array
 
     def feed(self, batch: dict[str, Any]) -> None:
         for name, array in batch.items():
@@ -89,7 +90,7 @@ class _Session:
 
     def result(self) -> Any:
         ((tensor, order),) = self.made.values()
-        return self._plain(tensor, order)
+        return self._plain(tensor, order).copy()
 
     def state(self) -> Iterator[tuple[str, Any]]:
         for name, (tensor, order) in self.given.items():
@@ -97,7 +98,7 @@ class _Session:
                 yield name, self._plain(tensor, order)
 
     def _plain(self, tensor: int, order: list[int]) -> Any:
-        return np.transpose(self._view(tensor), np.argsort(order)).copy()
+        return np.transpose(self._view(tensor), np.argsort(order))
 
 
 ENGINE = LiteRT

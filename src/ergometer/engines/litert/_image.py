@@ -46,7 +46,7 @@ class Image(Model):
     def where(self, comparison: str, a: int, b: int, x: int) -> int:
         """x where the comparison holds, elsewhere 0."""
         holds = self.add(comparison, [a, b], self.shapes[x], dtype="bool")
-        return self.binary("mul", self.add("CAST", [holds], self.shapes[x]), x)
+        return self.add("SELECT_V2", [holds, x, self.scalar(0.0)], self.shapes[x], "SelectV2Options")
 
     def whole(self, x: int) -> int:
         return self.add("CAST", [x], self.shapes[x], dtype="int32")

@@ -67,10 +67,12 @@ class Model:
         dtype: str = "float32",
         **attributes: Any,
     ) -> int:
-        """The output of one more operation. options: the name of the table that the attributes belong to."""
-        output = self.tensor(shape, dtype)
-        self.operators.append(Operator(op, inputs, output, options, attributes))
-        return output
+        """The output of an operation, new unless there is the same already. options: the table of its attributes."""
+        key = (op, *inputs, shape, dtype, repr(attributes))
+        if key not in self.known:
+            self.known[key] = self.tensor(shape, dtype)
+            self.operators.append(Operator(op, inputs, self.known[key], options, attributes))
+        return self.known[key]
 
     def write(self, path: Path, inputs: list[int], outputs: list[int]) -> None:
         import flatbuffers

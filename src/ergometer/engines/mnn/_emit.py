@@ -1,142 +1,23 @@
-"""MNN: a static graph that trains itself.
+"""A canonical graph as MNN's expressions, its gradients and its updates: needed where a network is made ready."""
 
-The forward pass is written with MNN's expressions and differentiated by MNN. The file that is saved holds the
-whole step; its last operations overwrite the parameters, velocities and running statistics where they lie.
-"""
-
-import ctypes
 import math
 import operator
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ergometer.core.clock import now_ns
 from ergometer.core.engine import LEARNING_RATE, MOMENTUM
 from ergometer.core.errors import UsageError
-from ergometer.core.graph import VELOCITY, Graph, Lowered, Node
-from ergometer.core.span import Span
-from ergometer.engines._portable import Portable, draw_masks
+from ergometer.core.graph import VELOCITY, Graph, Node
+from ergometer.engines.mnn._names import BACKWARD, UPDATE, stored
 
-_FILE = "graph.mnn"
-_UPDATE = "update::"
-_BACKWARD = "grad::"  # MNN's own prefix
-# MNN lets others read what an operation wrote in place only if what it overwrites is named like this.
-_SHARED = "_BN_RunningMean_Weight"
 _UNARY = {"neg": "negative"} | {name: name for name in ("relu", "sigmoid", "tanh", "exp", "log", "sqrt", "erf")}
 _BINARY = {"add": operator.add, "sub": operator.sub, "mul": operator.mul, "div": operator.truediv}
 
 
-class Mnn(Portable):
-    name = "mnn"
-    title = "MNN, static training graph"
-    extra = "mnn"
-    package = "MNN"
-    distribution = "MNN"
-    untraced = ""
-
-    def build(self, graph: Graph, arrays: dict[str, Any], folder: Path) -> None:
-        emitter = _Emitter(graph, arrays)
-        emitter.emit()
-        emitter.save(folder / _FILE)
-
-    def open(self, lowered: Lowered, device: str, threads: int) -> "MnnSession":
-        return MnnSession(lowered.graph, lowered.folder / _FILE, threads)
-
-    def ops(self, steps: int) -> list[Span]:
-        assert isinstance(self.session, MnnSession)
-        return [
-            span for number in range(steps) for span in self.session.trace(draw_masks(self.graph, self.random), number)
-        ]
-
-
-class MnnSession:
-    def __init__(self, graph: Graph, path: Path, threads: int) -> None:
-        import MNN
-
-        self.graph = graph
-        kept = [*graph.outputs, *graph.updates]
-        kept += [prefix + name for name in graph.parameters for prefix in ("", VELOCITY)]
-        self.net = MNN.Interpreter(str(path))
-        self.session = self.net.createSession(
-            {
-                "backend": "CPU",
-                "numThread": threads,
-                "precision": "high",
-                "saveTensors": tuple(_stored(name) for name in kept),
-            }
-        )
-        self.outputs = {name: _view(self.net.getSessionOutput(self.session, _stored(name))) for name in kept}
-        self.inputs = {}
-        for name in (*graph.inputs, *graph.masks):
-            kind = ctypes.c_int32 if graph.values[name].dtype == "int64" else ctypes.c_float
-            self.inputs[name] = _view(self.net.getSessionInput(self.session, name), kind)
-        self.batch: dict[str, Any] = {}
-
-    def feed(self, batch: dict[str, Any]) -> None:
-        self.batch = batch
-
-    def step(self, masks: dict[str, Any]) -> None:
-        self._fill(masks)
-        _check(self.net.runSession(self.session))
-
-    def _fill(self, masks: dict[str, Any]) -> None:
-        # MNN reuses the memory of inputs within a step.
-        for name, array in (self.batch | masks).items():
-            self.inputs[name][...] = array
-
-    def result(self) -> Any:
-        return self.outputs[self.graph.outputs[0]].copy()
-
-    def state(self) -> Iterator[tuple[str, Any]]:
-        for name in (*self.graph.parameters, *self.graph.updates):
-            yield name, self.outputs[name]
-        for name in self.graph.parameters:
-            yield VELOCITY + name, self.outputs[VELOCITY + name]
-
-    def trace(self, masks: dict[str, Any], number: int) -> list[Span]:
-        """The step, operation by operation."""
-        done: list[tuple[int, int, str, str]] = []
-        begun = 0
-
-        def before(tensors: Any, op: Any) -> bool:
-            nonlocal begun
-            begun = now_ns()
-            return True
-
-        def after(tensors: Any, op: Any) -> bool:
-            done.append((begun, now_ns(), op.getType(), op.getName()))
-            return True
-
-        start = now_ns()
-        self._fill(masks)
-        _check(self.net.runSessionWithCallBackInfo(self.session, before, after))
-        whole = Span(start, now_ns(), "step", "traced", number)
-        return [whole, *_located(done, number)]
-
-
-def _check(code: int) -> None:
-    if code:
-        raise RuntimeError(f"MNN stopped with code {code}")
-
-
-def _located(done: Sequence[tuple[int, int, str, str]], step: int) -> list[Span]:
-    """Spans of operations. One without a layer in its name belongs to the next that has one."""
-    spans: list[Span] = []
-    layer = phase = ""
-    for start, end, kind, name in reversed(done):
-        if name.startswith(_UPDATE):
-            layer, phase = name.removeprefix(_UPDATE).removeprefix(VELOCITY).rpartition(".")[0], "optimizer"
-        elif "@" in name:
-            layer = name.rpartition("@")[0].removeprefix(_BACKWARD) or "(loss)"
-            phase = "backward" if name.startswith(_BACKWARD) else "forward"
-        spans.append(Span(start, end, "op", kind, step, phase, layer))
-    return spans[::-1]
-
-
-class _Emitter:
+class Emitter:
     """A canonical graph written as MNN expressions.
 
     What MNN.expr offers casts its arguments, and MNN does not differentiate a cast: the functions below it are used.
@@ -164,7 +45,7 @@ class _Emitter:
 
     def _make_state(self, name: str) -> None:
         self.known[name].fix_as_trainable()
-        self.known[name].name = _stored(name)
+        self.known[name].name = stored(name)
 
     def emit(self) -> None:
         for node in self.graph.nodes:
@@ -190,13 +71,13 @@ class _Emitter:
     def save(self, path: Path) -> None:
         outputs = [self.plain(self.known[name]) for name in self.graph.outputs]
         for name, result in zip(self.graph.outputs, outputs, strict=True):
-            result.name = _stored(name)
+            result.name = stored(name)
         if not self.graph.parameters:
             self.f.save(outputs, str(path))
             return
         gradients = self._gradients(outputs[0])
         self._name_all(gradients.values())
-        self.stage, self.node = _UPDATE, Node("", (), ())
+        self.stage, self.node = UPDATE, Node("", (), ())
         old, new = self._updates(gradients)
         # MNN runs the last first: no update may come before everything that reads what it overwrites.
         statistics = [self.known[source] for source in self.graph.updates.values()]
@@ -208,11 +89,11 @@ class _Emitter:
         return flat if not x.shape or x.size == 1 else self.slice(flat, 0, 0, 1)
 
     def _gradients(self, loss: Any) -> dict[str, Any]:
-        wanted = {_stored(name): self.known[name] for name in self.graph.parameters}
+        wanted = {stored(name): self.known[name] for name in self.graph.parameters}
         wanted |= {rows.name: rows for _, _, rows in self.gathered}
         found, results = self.optim.grad([loss], [self.constant(np.ones(()))], list(wanted.values()))
         by_name = {item.name: result for item, result in zip(found, results, strict=True)}
-        gradients = {name: by_name[_stored(name)] for name in self.graph.parameters if _stored(name) in by_name}
+        gradients = {name: by_name[stored(name)] for name in self.graph.parameters if stored(name) in by_name}
         for name, indices, rows in self.gathered:
             if rows.name in by_name:
                 part = self._scattered(name, indices, by_name[rows.name])
@@ -228,7 +109,7 @@ class _Emitter:
         while stack:
             x = stack.pop()
             if not x.name:
-                x.name = self._fresh(_BACKWARD)
+                x.name = self._fresh(BACKWARD)
             if x.name in seen:
                 continue
             seen.add(x.name)
@@ -248,7 +129,7 @@ class _Emitter:
         old, new = [], []
 
         def overwrite(name: str, result: Any) -> None:
-            result.name = _UPDATE + name
+            result.name = UPDATE + name
             old.append(self.known[name])
             new.append(result)
 
@@ -522,7 +403,7 @@ def _summed(x: Any) -> str:
     """The name of a gradient that x adds to others; empty if x is not such a sum."""
     named = [item.name for item in x.inputs if item.name]
     sums = all(item.name or item.op_type == "BinaryOp" for item in x.inputs)
-    return named[0] if named and sums and all(name.startswith(_BACKWARD) for name in named) else ""
+    return named[0] if named and sums and all(name.startswith(BACKWARD) for name in named) else ""
 
 
 def _window_share(a: dict[str, Any], shape: Sequence[int]) -> Any:
@@ -534,19 +415,3 @@ def _window_share(a: dict[str, Any], shape: Sequence[int]) -> Any:
         starts = np.arange(0, before + size + after - kernel + 1, stride) - before
         counts.append(np.minimum(starts + kernel, size) - np.maximum(starts, 0))
     return math.prod(a["kernel"]) / np.outer(*counts)[None, None]
-
-
-def _stored(name: str) -> str:
-    return name + _SHARED
-
-
-def _view(tensor: Any, kind: Any = ctypes.c_float) -> Any:
-    """A tensor's own memory as an array."""
-    pointer = ctypes.pythonapi.PyCapsule_GetPointer
-    pointer.restype, pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
-    shape = tensor.getShape()
-    address = pointer(tensor.getHost(), None)
-    return np.ctypeslib.as_array((kind * math.prod(shape)).from_address(address)).reshape(shape)
-
-
-ENGINE = Mnn
