@@ -10,7 +10,7 @@ setup: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt hatch_build.py src/ergometer/sensors/beat.c
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[torch,mnn,litert,tinygrad,nvidia,data,atari,onnx,dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[torch,mnn,litert,tinygrad,onnxruntime,openvino,ncnn,nvidia,data,atari,onnx,dev]'
 	command -v clang > /dev/null || { apt-get update -qq && apt-get install -y -qq clang; } || echo "tinygrad needs clang: install it"
 	touch $(STAMP)
 
@@ -38,11 +38,16 @@ check: setup
 	$(MAKE) test
 
 # An environment of its own for an engine whose packages are large or exclude others: make engine-ort
-ENGINES := onnxruntime openvino ncnn tensorflow ort
+ENGINES := tensorflow ort
 
-engine-%: setup
+.SECONDARY:
+$(VENV)/engines/%/.ready: pyproject.toml constraints.txt | $(STAMP)
 	$(PYTHON) -m venv $(VENV)/engines/$*
 	$(VENV)/engines/$*/bin/pip install --quiet --disable-pip-version-check $(if $(filter ort,$*),,-c constraints.txt) -e '.[$*]'
+	touch $@
+
+engine-%: $(VENV)/engines/%/.ready
+	@echo "$* has its own environment"
 
 engines: $(addprefix engine-,$(ENGINES))
 
@@ -69,8 +74,8 @@ bench: setup
 accuracy: setup
 	$(BIN)/python benchmarks/accuracy.py $(DATA)
 
-# Every network on every engine that works here (make engines adds those with environments of their own): hours.
-matrix: setup
+# Proves every network on every engine and measures those that are right; the result is kept in docs: hours.
+matrix: setup engines
 	$(BIN)/python docs/matrix.py $(MODELS)
 
 # The README's picture, from the two runs that `make run` has just made.

@@ -2,15 +2,19 @@
 
     python docs/matrix.py [MODEL ...]
 
-What was found is kept in docs/engine_matrix.json, so that a run that is stopped goes on where it was; a pair is run
-again when the version of its engine has changed. Small inputs and one thread: ratios to torch, not absolute times.
+First all pairs are proved, several at once; then each is run, alone. What was found is kept in
+docs/engine_matrix.json, so that a run that is stopped goes on where it was; a pair is done again when the version
+of its engine has changed. Small inputs and one thread: ratios to torch, not absolute times.
 """
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -25,62 +29,99 @@ from ergometer.store.home import write_json
 FOLDER = Path(__file__).parent
 RESULTS = FOLDER / "engine_matrix.json"
 PAGE = FOLDER / "engine_matrix.md"
-_LONGEST_S = 900
+# What compiles comes last: it may take longer than we wait.
+ORDER = ("torch", "mnn", "litert", "ort", "tensorflow", "onnxruntime", "openvino", "ncnn", "torch_compile", "tinygrad")
+_LONGEST_S = int(os.environ.get("LONGEST", "600"))
 
 
-def engines() -> dict[str, Any]:
-    found = registry.load_all("engines")
-    return {name: kind for name, kind in found.items() if probe_of(name, "cpu").ok}
+def pairs(models: list[str]) -> Iterator[tuple[str, str, str]]:
+    """Model, engine and mode: what trains is trained, the rest infers."""
+    here = {name: kind for name, kind in registry.load_all("engines").items() if probe_of(name, "cpu").ok}
+    for name in sorted(here, key=lambda name: ORDER.index(name) if name in ORDER else 0):
+        modes = ("train", "infer") if name in ("torch", "torch_compile") else here[name].modes[:1]
+        yield from ((model, name, mode) for mode in modes for model in models or registry.names("models"))
 
 
-def pairs(models: list[str]) -> Iterator[tuple[str, str]]:
-    """torch first, because the others are compared with it."""
-    names = sorted(engines(), key=lambda name: (name != "torch", name))
-    for model in models or registry.names("models"):
-        for engine in names:
-            yield model, engine
+def version_of(engine: str) -> str:
+    return versions_of(engine, "cpu").get(engine, "")
+
+
+def prove(model: str, mode: str, engines: list[str]) -> None:
+    """One network on several engines; a line of JSON for each."""
+    for engine in engines:
+        found: dict[str, Any] = {}
+        try:
+            proof = proof_of(Spec(model=model, engine=engine, mode=mode))
+            found = (
+                {"refused": proof.reason} if proof.reason else {"gradient": proof.overall(next(iter(proof.variants)))}
+            )
+        except ErgoError as error:
+            found = {"refused": str(error)}
+        print(json.dumps({"key": f"{model} {engine} {mode}"} | found), flush=True)
+
+
+def proved(model: str, mode: str, engines: list[str]) -> dict[str, Any]:
+    """The same in a process of its own, which is stopped when it takes too long."""
+    command = [sys.executable, __file__, "--prove", model, mode, *engines]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    found, clock = {}, threading.Timer(_LONGEST_S, process.send_signal, (signal.SIGINT,))
+    clock.start()
+    assert process.stdout is not None
+    for line in process.stdout:
+        item = json.loads(line)
+        found[item.pop("key")] = item
+        clock.cancel()
+        clock = threading.Timer(_LONGEST_S, process.send_signal, (signal.SIGINT,))
+        clock.start()
+        print(line, end="", file=sys.stderr, flush=True)
+    clock.cancel()
+    process.wait()
+    why = {"refused": f"not proved in {_LONGEST_S} s here"}
+    return {f"{model} {engine} {mode}": why for engine in engines} | found
 
 
 def measured(model: str, engine: str, mode: str) -> dict[str, Any]:
-    """One pair: its proof, then a short run."""
-    spec = Spec(model=model, engine=engine, mode=mode)
-    shape = rehearsed(spec).input
-    found: dict[str, Any] = {"version": versions_of(engine, "cpu").get(engine, ""), "mode": mode}
-    if engine != "torch":
-        try:
-            proof = proof_of(spec)
-        except ErgoError as error:
-            return found | {"refused": str(error)}
-        if proof.reason:
-            return found | {"refused": proof.reason}
-        found |= {"gradient": proof.overall(next(iter(proof.variants)))}
+    """A short run."""
+    shape = rehearsed(Spec(model=model, engine=engine, mode=mode)).input
     command = [sys.executable, "-m", "ergometer", "run", model, "--engine", engine, "--mode", mode, "--json", "-"]
-    command += ["--batch", str(BATCH), "--threads", "1", "--time", "4s", "--trace-steps", "0"]
+    command += ["--batch", str(BATCH), "--threads", "1", "--time", "2s", "--trace-steps", "0"]
     command += ["--input", format_shape(shape)] if shape and len(shape) == 3 else []
-    done = subprocess.run(command, capture_output=True, text=True, timeout=_LONGEST_S, check=False)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_LONGEST_S, check=False)
+    except subprocess.TimeoutExpired:
+        return {"refused": f"not finished in {_LONGEST_S} s here"}
     try:
         (record,) = json.loads(done.stdout)
     except ValueError:
-        return found | {"refused": done.stderr.strip().splitlines()[-1]}
+        return {"refused": done.stderr.strip().splitlines()[-1]}
     if record["status"] != "ok":
-        return found | {"refused": f"{record['status']}: {record['reason']}"}
-    return found | {name: record["metrics"][name]["value"] for name in ("step_time", "first_step_time", "peak_memory")}
+        return {"refused": f"{record['status']}: {record['reason']}"}
+    return {name: record["metrics"][name]["value"] for name in ("step_time", "first_step_time", "peak_memory")}
 
 
 def fill(models: list[str]) -> dict[str, Any]:
     results: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    for model, engine in pairs(models):
-        modes = ("train", "infer") if engine in ("torch", "torch_compile") else engines()[engine].modes[:1]
-        for mode in modes:
-            key = f"{model} {engine} {mode}"
-            if key in results and results[key]["version"] == versions_of(engine, "cpu").get(engine, ""):
-                continue
-            try:
-                results[key] = measured(model, engine, mode)
-            except subprocess.TimeoutExpired:
-                results[key] = {"version": "", "mode": mode, "refused": f"not finished in {_LONGEST_S} s here"}
+
+    def keep(found: dict[str, Any]) -> None:
+        for key, item in found.items():
+            results[key] = {"version": version_of(key.split()[1]), **results.get(key, {}), **item}
+        write_json(RESULTS, dict(sorted(results.items())))
+
+    wanted = [" ".join(pair) for pair in pairs(models)]
+    for key in [key for key in wanted if key in results and results[key]["version"] != version_of(key.split()[1])]:
+        del results[key]
+    jobs: dict[tuple[str, str], list[str]] = {}
+    for key in wanted:
+        model, engine, mode = key.split()
+        if engine != "torch" and not {"gradient", "refused"} & results.get(key, {}).keys():
+            jobs.setdefault((model, mode), []).append(engine)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for done in as_completed([pool.submit(proved, *job, engines) for job, engines in jobs.items()]):
+            keep(done.result())
+    for key in wanted:
+        if not {"step_time", "refused"} & results.get(key, {}).keys():
+            keep({key: measured(*key.split())})
             print(key, results[key], file=sys.stderr, flush=True)
-            write_json(RESULTS, dict(sorted(results.items())))
     return results
 
 
@@ -118,7 +159,7 @@ def _cell(results: dict[str, Any], model: str, engine: str, mode: str, notes: li
         return f"no ({notes.index(found['refused']) + 1})"
     if engine == "torch":
         return f"{found['step_time'] * 1e3:.1f} ms, {found['peak_memory'] / 1e6:.0f} MB"
-    if "step_time" not in base:
+    if "step_time" not in base or "step_time" not in found:
         return f"{found['gradient']:.0e}"
     times, memory = (found[name] / base[name] for name in ("step_time", "peak_memory"))
     return f"{found['gradient']:.0e}, {times:.2f}x, {memory:.2f}x"
@@ -126,4 +167,7 @@ def _cell(results: dict[str, Any], model: str, engine: str, mode: str, notes: li
 
 if __name__ == "__main__":
     os.environ.setdefault("ERGO_HOME", str(Path.home() / ".cache" / "ergometer-matrix"))
-    PAGE.write_text(page(fill(sys.argv[1:])))
+    if sys.argv[1:2] == ["--prove"]:
+        prove(sys.argv[2], sys.argv[3], sys.argv[4:])
+    else:
+        PAGE.write_text(page(fill(sys.argv[1:])))

@@ -9,7 +9,7 @@ from torch import nn
 
 from ergometer.core import registry
 from ergometer.core.dataset import Request
-from ergometer.core.errors import UsageError
+from ergometer.core.errors import UnavailableError
 from ergometer.core.graph import OPS, Graph
 from ergometer.core.model import Model
 from ergometer.core.spec import Spec
@@ -110,7 +110,7 @@ def test_a_graph_infers_as_its_module_does(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(ONLY_TORCH))
 def test_what_the_bridge_cannot_carry_says_so(name: str) -> None:
-    with pytest.raises(UsageError, match=ONLY_TORCH[name]):
+    with pytest.raises(UnavailableError, match=ONLY_TORCH[name]):
         loaded(small(name), "train").capture()
 
 
@@ -142,7 +142,7 @@ def test_an_unknown_operation_is_named_with_its_layer() -> None:
             return torch.fft.rfft(x).abs()
 
     module = nn.Sequential(nn.Linear(4, 4), Odd())
-    with pytest.raises(UsageError, match=r"fft_rfft.*layer '1'"):
+    with pytest.raises(UnavailableError, match=r"fft_rfft.*layer '1'"):
         capture(module, [torch.randn(2, 4)], ["x"])
 
 
@@ -151,7 +151,7 @@ def test_a_network_that_torch_cannot_export_is_refused_in_one_sentence() -> None
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x if x.sum() > 0 else -x
 
-    with pytest.raises(UsageError, match=r"torch\.export cannot take this network") as caught:
+    with pytest.raises(UnavailableError, match=r"torch\.export cannot take this network") as caught:
         capture(Branch(), [torch.randn(2, 4)], ["x"])
     assert "\n" not in str(caught.value)
 
@@ -182,5 +182,5 @@ def test_a_loss_that_stops_a_gradient_of_its_own_network_is_refused() -> None:
             target = module(batch[0]).relu()
         return (module(batch[0]) - target).square().mean()
 
-    with pytest.raises(UsageError, match="stops a gradient"):
+    with pytest.raises(UnavailableError, match="stops a gradient"):
         capture(nn.Linear(4, 4), [torch.randn(2, 4)], ["x"], loss=loss)

@@ -2,6 +2,7 @@
 
 import shutil
 import time
+import tomllib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,10 +18,11 @@ from ergometer.core.errors import UsageError
 from ergometer.core.graph import RESULT, VELOCITY
 from ergometer.core.probe import Probe
 from ergometer.core.spec import Spec
-from ergometer.run.prove import BATCH, SCORES
+from ergometer.run.prove import BATCH, SCORES, proof_of
 from ergometer.store.bundle import model_in, open_graph
 from tests import lowering
 
+ROOT = Path(__file__).parents[2]
 ENGINES = registry.load_all("engines")
 WORKING = [(name, device) for name, engine in ENGINES.items() for device in engine.devices if engine().probe(device).ok]
 PORTABLE = [(name, device) for name, device in WORKING if ENGINES[name].portable]
@@ -63,6 +65,35 @@ def test_an_engine_describes_itself_and_says_why_it_does_not_work(name: str) -> 
         assert isinstance(probe, Probe) and probe.reason
         assert probe.ok or probe.remedy
     assert not engine.probe("abacus").ok
+
+
+@pytest.mark.parametrize("name", sorted({name for name, _ in PORTABLE}))
+def test_an_unsupported_version_says_how_to_get_another(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = ENGINES[name]()
+    monkeypatch.setattr(engine, "excludes", ())
+    bounds = {"0.0.1": f"0.0.1 is older than {engine.oldest[0]}"}
+    bounds |= {"9999.0": f"9999.0 is not older than {engine.before[0]}"} if engine.before else {}
+    for version, words in bounds.items():
+        monkeypatch.setattr("importlib.metadata.version", lambda _, version=version: version)
+        probe = engine.probe("cpu")
+        assert not probe.ok and words in probe.reason and probe.remedy.startswith("pip install")
+
+
+@pytest.mark.parametrize("name", [name for name, kind in ENGINES.items() if kind.portable])
+def test_the_versions_that_work_are_those_that_are_installed(name: str) -> None:
+    engine, project = ENGINES[name](), tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    bounds = [
+        f"{sign}{'.'.join(map(str, bound))}" for sign, bound in ((">=", engine.oldest), ("<", engine.before)) if bound
+    ]
+    wanted = engine.distribution + ",".join(bounds)
+    assert any(item.startswith(wanted) for item in project["optional-dependencies"][engine.extra])
+
+
+@pytest.mark.parametrize("name", ["ort", "onnxruntime"])
+def test_packages_that_exclude_each_other_are_named(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ergometer.engines._portable.installed", lambda _: True)
+    probe = ENGINES[name]().probe("cpu")
+    assert not probe.ok and "would overwrite it" in probe.reason and "environment of its own" in probe.remedy
 
 
 def test_the_engines_that_a_test_run_must_prove_are_here() -> None:
@@ -178,6 +209,13 @@ def test_inference_is_right(name: str, device: str, model: str, tmp_path: Path) 
     found = lowering.variant(name, model, "infer", tmp_path, smooth=False)
     (result,) = found["differences"]
     assert result["error"] < SCORES["float32"] and found["same_top"] == 1.0
+
+
+@pytest.mark.parametrize("name", [name for name, _ in PORTABLE if "int8" in ENGINES[name].options.get("precision", ())])
+def test_eight_bits_are_used_and_what_they_change_is_told(name: str, home: Path) -> None:
+    proof = proof_of(Spec(model="lenet", engine=name, mode="infer", options={"precision": "int8"}))
+    error, same = proof.overall("inference"), proof.variants["inference"]["same_top"]
+    assert not proof.reason and 1e-3 < error < 0.1 and 0.85 <= same <= 1
 
 
 @pytest.mark.parametrize(("name", "device"), [pair for pair in TRAINING if pair[0] != "tinygrad"])

@@ -119,10 +119,21 @@ def test_an_engine_that_is_not_installed_is_a_row_that_says_how(ergo: Ergo) -> N
     assert alone.returncode == 3 and "pip install" in one_sentence(alone)
 
 
+def test_an_engine_whose_library_is_missing_is_a_row_that_says_so(ergo: Ergo, tmp_path: Path) -> None:
+    """What is found before the installed package cannot load its native part."""
+    (tmp_path / "MNN.py").write_text("raise ImportError('libgomp.so.1: cannot open shared object file')")
+    done = ergo("run", "lenet", "--engine", "mnn,torch", *QUICK, "--json", "-", PYTHONPATH=str(tmp_path))
+    first, second = records(done.stdout)
+    assert first["status"] == "unsupported" and second["status"] == "ok"
+    assert "does not load (libgomp.so.1: cannot open shared object file)" in first["reason"]
+    assert "pip install --force-reinstall 'ergometer[mnn]'" in first["reason"]
+    assert "Traceback" not in done.stderr
+
+
 def test_a_network_that_an_engine_cannot_run_says_why(ergo: Ergo) -> None:
     done = ergo("run", "dcgan", "--engine", HERE[0], *QUICK, "--json", "-")
     (record,) = records(done.stdout)
-    assert record["status"] == "failed" and "by turns" in record["reason"]
+    assert record["status"] == "unsupported" and "by turns" in record["reason"]
 
 
 def test_an_operation_that_the_bridge_does_not_know_is_named(ergo: Ergo, tmp_path: Path) -> None:
@@ -134,6 +145,7 @@ def test_an_operation_that_the_bridge_does_not_know_is_named(ergo: Ergo, tmp_pat
     )
     done = ergo("run", f"{path}:build", "--input", "3x4x4", "--classes", "4", "--engine", HERE[0], "--json", "-")
     (record,) = records(done.stdout)
+    assert record["status"] == "unsupported"
     assert "fft_rfft" in record["reason"] and "layer '1'" in record["reason"]
 
 

@@ -2,7 +2,7 @@
 
 ErgoError            1  the measurement did not succeed
 ├── UsageError       2  the request itself is wrong
-├── UnavailableError 3  a plug-in, extra or permission is missing here
+├── UnavailableError 3  a plug-in, extra or permission is missing here, or an engine cannot do this
 └── StoreError       4  the store or a file in it cannot be used
 """
 

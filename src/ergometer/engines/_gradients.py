@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from ergometer.core.engine import LEARNING_RATE, MOMENTUM
-from ergometer.core.errors import UsageError
+from ergometer.core.errors import UnavailableError
 from ergometer.core.graph import VELOCITY, Graph, Node, Value
 
 Shape = tuple[int, ...]
@@ -214,7 +214,7 @@ class _Forward(_Writer):
         axes = [axis for axis in range(rank) if axis != 1]
         count = math.prod(self.shape(x)[axis] for axis in axes)
         if count < 2:
-            raise UsageError(f"batch_norm of layer {node.layer!r} has one value per channel: it cannot be trained.")
+            raise UnavailableError(f"batch_norm of layer {node.layer!r} has one value per channel: no training.")
         average = self.reduce("reduce_mean", x, axes)
         centre = self.binary("sub", x, average)
         spread = self.reduce("reduce_mean", self.unary("power", centre, exponent=2.0), axes)
@@ -352,7 +352,7 @@ class _Step(_Forward):
 
     def _matmul(self, node: Node, dy: str, a: str, b: str) -> tuple[Thunk, ...]:
         if len(self.shape(a)) < 2 or len(self.shape(b)) < 2:
-            raise UsageError(f"matmul with a vector in layer {node.layer!r} has no gradient here.")
+            raise UnavailableError(f"matmul with a vector in layer {node.layer!r} has no gradient here.")
         return (
             lambda: self.total(self.matmul(dy, self.swap(b)), self.shape(a)),
             lambda: self.total(self.matmul(self.swap(a), dy), self.shape(b)),

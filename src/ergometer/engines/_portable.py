@@ -14,7 +14,7 @@ import numpy as np
 from ergometer.core.clock import now_ns
 from ergometer.core.dataset import Environment
 from ergometer.core.engine import LEARNING_RATE, Counts, Layer, Learning, MemoryParts, Step
-from ergometer.core.errors import UsageError
+from ergometer.core.errors import UnavailableError, UsageError
 from ergometer.core.graph import RESULT, VELOCITY, Graph, Lowered
 from ergometer.core.model import Model, Pass
 from ergometer.core.probe import Probe
@@ -48,6 +48,8 @@ class Portable(ABC):
     package: str
     distribution: str
     oldest: tuple[int, ...] = ()
+    before: tuple[int, ...] = ()  # the first version that is too new; empty if none is known
+    excludes: tuple[str, ...] = ()  # distributions that bring the same package
     devices: tuple[str, ...] = ("cpu",)
     modes: tuple[str, ...] = ("train", "infer")
     options: ClassVar[dict[str, tuple[str, ...]]] = {}
@@ -70,17 +72,33 @@ class Portable(ABC):
 
     def probe(self, device: str) -> Probe:
         remedy = f"pip install 'ergometer[{self.extra}]'"
-        if find_spec(self.package) is None:
+        other = next((name for name in self.excludes if installed(name)), None)
+        if other:
+            why = f"{other} is installed, and {self.distribution} would overwrite it"
+            return Probe(False, why, f"give {self.name} an environment of its own (docs/engines.md): {remedy} there")
+        if find_spec(self.package) is None or not installed(self.distribution):
             return Probe(False, f"{self.distribution} is not installed", remedy)
         if device not in self.devices:
             return Probe(False, f"{self.name} here runs on {' or '.join(self.devices)}, not on {device!r}")
         version = _version(self.distribution)
         if _numbers(version) < self.oldest:
-            wanted = ".".join(map(str, self.oldest))
-            return Probe(False, f"{self.distribution} {version} is older than {wanted}", remedy)
+            return Probe(False, f"{self.distribution} {version} is older than {_dotted(self.oldest)}", remedy)
+        if self.before and _numbers(version) >= self.before:
+            return Probe(False, f"{self.distribution} {version} is not older than {_dotted(self.before)}", remedy)
         return Probe(True, version)
 
     def prepare(self) -> None:
+        try:
+            self.bring()
+        except (ImportError, OSError) as error:
+            first = (str(error).splitlines() or [type(error).__name__])[0]
+            raise UnavailableError(
+                f"{self.distribution} is installed but does not load ({first}): install what it names, or install it "
+                f"anew (pip install --force-reinstall 'ergometer[{self.extra}]')."
+            ) from error
+
+    def bring(self) -> None:
+        """Import the framework."""
         import_module(self.package)
 
     def versions(self) -> dict[str, str]:
@@ -204,6 +222,10 @@ def _version(distribution: str) -> str:
     from importlib import metadata  # megabytes that a step does not need
 
     return metadata.version(distribution)
+
+
+def _dotted(numbers: tuple[int, ...]) -> str:
+    return ".".join(map(str, numbers))
 
 
 def _numbers(version: str) -> tuple[int, ...]:

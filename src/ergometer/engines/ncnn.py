@@ -4,19 +4,21 @@ ncnn has no axis for the samples of a batch: they run one after the other.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from ergometer.core.errors import UsageError
+from ergometer.core.errors import UnavailableError
 from ergometer.core.graph import Graph, Lowered, Node
 from ergometer.engines._fold import fold
+from ergometer.engines._int8 import samples
 from ergometer.engines._portable import Portable
 
 _PARAM, _BIN = "model.param", "model.bin"
 _MAGIC = 7767517
+_LEVELS, _TINY = 127, 1e-30
 
 
 class Ncnn(Portable):
@@ -25,23 +27,30 @@ class Ncnn(Portable):
     extra = "ncnn"
     package = "ncnn"
     distribution = "ncnn"
+    oldest = (1, 0, 20250503)
     modes = ("infer",)
+    options: ClassVar = {"precision": ("float32", "int8")}
 
-    def build(self, graph: Graph, arrays: dict[str, Any], folder: Path) -> None:
-        writer = _Writer(*fold(graph, arrays))
+    def build(self, graph: Graph, arrays: dict[str, Any], folder: Path, *, precision: str = "float32") -> None:
+        graph, arrays = fold(graph, arrays)
+        self._write(folder, _Writer(graph, arrays, {}))
+        if precision == "int8":
+            self._write(folder, _Writer(graph, arrays, _ranges(graph, arrays, folder)))
+
+    def _write(self, folder: Path, writer: "_Writer") -> None:
         param, weights = writer.files()
         (folder / _PARAM).write_text(param)
         (folder / _BIN).write_bytes(weights)
 
     def open(self, lowered: Lowered, device: str, threads: int) -> "NcnnSession":
-        return NcnnSession(lowered, threads)
+        return NcnnSession(lowered.graph, lowered.folder, threads)
 
 
 class NcnnSession:
-    def __init__(self, lowered: Lowered, threads: int):
+    def __init__(self, graph: Graph, folder: Path, threads: int):
         import ncnn
 
-        self.graph = lowered.graph
+        self.graph = graph
         self.net = ncnn.Net()
         options = self.net.opt
         options.num_threads = threads
@@ -49,8 +58,8 @@ class NcnnSession:
         options.use_fp16_packed = options.use_fp16_storage = options.use_fp16_arithmetic = False
         options.use_bf16_packed = options.use_bf16_storage = False
         for load, name in ((self.net.load_param, _PARAM), (self.net.load_model, _BIN)):
-            if load(str(lowered.folder / name)):
-                raise UsageError(f"ncnn cannot load the network: {name}.")
+            if load(str(folder / name)):
+                raise UnavailableError(f"ncnn cannot load the network: {name}.")
 
     def feed(self, batch: dict[str, Any]) -> None:
         import ncnn
@@ -59,15 +68,19 @@ class NcnnSession:
         self.samples = [ncnn.Mat(sample).clone() for sample in batch[name]]
 
     def step(self, masks: dict[str, Any]) -> None:
-        self.scores = [self._run(sample) for sample in self.samples]
+        self.scores = [self.run(sample, self.graph.outputs)[0] for sample in self.samples]
 
-    def _run(self, sample: Any) -> Any:
+    def run(self, sample: Any, names: Sequence[str]) -> list[Any]:
+        """These tensors for one sample."""
         extractor = self.net.create_extractor()
         extractor.input(self.graph.inputs[0], sample)
-        failed, scores = extractor.extract(self.graph.outputs[0])
-        if failed:
-            raise RuntimeError(f"ncnn stopped with {failed}")
-        return scores
+        found = []
+        for name in names:
+            failed, tensor = extractor.extract(name)
+            if failed:
+                raise RuntimeError(f"ncnn stopped with {failed}")
+            found.append(tensor)
+        return found
 
     def result(self) -> Any:
         return np.stack([np.array(scores) for scores in self.scores])
@@ -76,13 +89,29 @@ class NcnnSession:
         return iter(())
 
 
+def _ranges(graph: Graph, arrays: dict[str, Any], folder: Path) -> dict[str, float]:
+    """The largest magnitude of what each layer with weights reads, from the network in single precision."""
+    session = NcnnSession(graph, folder, 1)
+    session.net.opt.lightmode = False  # otherwise a tensor is gone once it has been read
+    largest: dict[str, float] = {}
+    for batch in samples(graph):
+        session.feed(batch)
+        for sample in session.samples:
+            wanted = sorted({node.inputs[0] for node in graph.nodes if node.op in ("conv", "linear")} - {*graph.inputs})
+            for name, tensor in zip(wanted, session.run(sample, wanted), strict=True):
+                largest[name] = max(largest.get(name, 0.0), float(np.abs(np.array(tensor)).max()))
+        (name,) = graph.inputs
+        largest[name] = max(largest.get(name, 0.0), float(np.abs(batch[name]).max()))
+    return largest
+
+
 class _Writer:
     """A layer is a line: kind, name, numbers of inputs and outputs, their names, then parameters by number."""
 
-    def __init__(self, graph: Graph, arrays: dict[str, Any]):
+    def __init__(self, graph: Graph, arrays: dict[str, Any], ranges: dict[str, float]):
         if len(graph.inputs) != 1 or graph.values[graph.inputs[0]].dtype != "float32":
-            raise UsageError("ncnn here takes networks with one input, an image.")
-        self.graph, self.arrays = graph, arrays
+            raise UnavailableError("ncnn here takes networks with one input, an image.")
+        self.graph, self.arrays, self.ranges = graph, arrays, ranges
         self.batch = graph.values[graph.inputs[0]].shape[0]
         self.lines: list[str] = []
         self.blobs: set[str] = set()
@@ -122,8 +151,8 @@ class _Writer:
         inputs = tuple(name for name in node.inputs if name not in self.arrays)
         self._line(kind, node.outputs[0], inputs, node.outputs[0], facts or {})
 
-    def _refusal(self, node: Node, why: str) -> UsageError:
-        return UsageError(f"ncnn here does not do {node.op}{why} (layer {node.layer!r}).")
+    def _refusal(self, node: Node, why: str) -> UnavailableError:
+        return UnavailableError(f"ncnn here does not do {node.op}{why} (layer {node.layer!r}).")
 
     def _shape(self, node: Node, name: str) -> tuple[int, ...]:
         """Of one sample."""
@@ -148,21 +177,29 @@ class _Writer:
         facts |= {5: len(bias), 6: self.arrays[weight].size}
         if a["groups"] > 1:
             facts[7] = a["groups"]
+        facts |= {8: 1} if self.ranges else {}
         self._node("ConvolutionDepthWise" if a["groups"] > 1 else "Convolution", node, facts)
-        self._weights(weight, bias)
+        self._weights(node, a["groups"] if a["groups"] > 1 else out)
 
     def _write_linear(self, node: Node) -> None:
         x, weight, *bias = node.inputs
         if len(self._shape(node, x)) != 1:
             raise self._refusal(node, " of more than one axis")
         out, _ = self.arrays[weight].shape
-        self._node("InnerProduct", node, {0: out, 1: len(bias), 2: self.arrays[weight].size})
-        self._weights(weight, bias)
+        facts = {0: out, 1: len(bias), 2: self.arrays[weight].size} | ({8: 1} if self.ranges else {})
+        self._node("InnerProduct", node, facts)
+        self._weights(node, out)
 
-    def _weights(self, weight: str, bias: list[str]) -> None:
+    def _weights(self, node: Node, parts: int) -> None:
+        """The weight, which ncnn rounds to 8 bits by itself if scales follow: one for each part of it, and of x."""
+        x, weight, *bias = node.inputs
         self._stored(weight, tagged=True)
         for name in bias:
             self._stored(name)
+        if self.ranges:
+            largest = np.abs(self.arrays[weight].reshape(parts, -1)).max(1)
+            scales = [*(_LEVELS / np.maximum(largest, _TINY)), _LEVELS / max(self.ranges[x], _TINY)]
+            self.weights.append(np.array(scales, "<f4").tobytes())
 
     def _write_batch_norm(self, node: Node) -> None:
         _, scale, bias, mean, variance = node.inputs

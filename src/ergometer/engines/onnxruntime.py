@@ -2,22 +2,19 @@
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
 from ergometer.core.clock import now_ns
-from ergometer.core.errors import UsageError
 from ergometer.core.graph import Graph, Lowered
-from ergometer.core.random import Random
 from ergometer.core.span import Span
-from ergometer.engines._fold import fold
+from ergometer.engines._int8 import write_int8
 from ergometer.engines._onnx import Owners, model_of
 from ergometer.engines._portable import Portable
 
 _FILE = "model.onnx"
-_SAMPLES = 16
 _ENDING = re.compile(r"(_nchwc|_token_\d+|_(Q|Deq)uantizeLinear)*_kernel_time$")  # what it adds to a node's name
 
 
@@ -27,13 +24,15 @@ class OnnxRuntime(Portable):
     extra = "onnxruntime"
     package = "onnxruntime"
     distribution = "onnxruntime"
+    excludes = ("onnxruntime-training",)
+    oldest = (1, 20)
     modes = ("infer",)
     options: ClassVar = {"precision": ("float32", "int8")}
     untraced = ""
 
     def build(self, graph: Graph, arrays: dict[str, Any], folder: Path, *, precision: str = "float32") -> None:
         if precision == "int8":
-            _quantize(graph, arrays, folder / _FILE, _random(graph))
+            write_int8(graph, arrays, folder / _FILE)
         else:
             (folder / _FILE).write_bytes(model_of(graph, arrays).SerializeToString())
 
@@ -80,35 +79,6 @@ class OnnxSession:
 
     def state(self) -> Iterator[tuple[str, Any]]:
         return iter(())
-
-
-def _quantize(graph: Graph, arrays: dict[str, Any], path: Path, samples: Sequence[dict[str, Any]]) -> None:
-    from onnx.helper import set_model_props
-    from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
-
-    class Reader(CalibrationDataReader):  # type: ignore[misc]
-        def __init__(self) -> None:
-            self.left = iter(samples)
-
-        def get_next(self) -> dict[str, Any] | None:
-            return next(self.left, None)
-
-    model = model_of(*fold(graph, arrays))
-    set_model_props(model, {"onnx.quant.pre_process": "onnxruntime.quant"})  # folded, every shape known: nothing to do
-    with TemporaryDirectory() as folder:
-        plain = Path(folder, _FILE)
-        plain.write_bytes(model.SerializeToString())
-        # Unsigned activations: x86 multiplies unsigned by signed bytes, and is much slower with two signed ones.
-        types = {"activation_type": QuantType.QUInt8, "weight_type": QuantType.QInt8}
-        quantize_static(plain, path, Reader(), per_channel=True, **types)
-
-
-def _random(graph: Graph) -> list[dict[str, Any]]:
-    for name in graph.inputs:
-        if graph.values[name].dtype != "float32":
-            raise UsageError(f"int8 needs samples of {name}: it is not an image.")
-    random = Random(0)
-    return [{name: random.normal(graph.values[name].shape) for name in graph.inputs} for _ in range(_SAMPLES)]
 
 
 def _spans(events: list[dict[str, Any]], marks: list[tuple[int, int]], owners: Owners) -> list[Span]:

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from ergometer.core.clock import now_ns
 from ergometer.core.graph import Graph, Lowered
 from ergometer.core.span import Span
 from ergometer.engines._fold import fold
+from ergometer.engines._int8 import write_int8
 from ergometer.engines._onnx import Owners, model_of
 from ergometer.engines._portable import Portable
 
@@ -20,10 +21,15 @@ class OpenVino(Portable):
     extra = "openvino"
     package = "openvino"
     distribution = "openvino"
+    oldest = (2025, 0)
     modes = ("infer",)
+    options: ClassVar = {"precision": ("float32", "int8")}
     untraced = ""
 
-    def build(self, graph: Graph, arrays: dict[str, Any], folder: Path) -> None:
+    def build(self, graph: Graph, arrays: dict[str, Any], folder: Path, *, precision: str = "float32") -> None:
+        if precision == "int8":
+            write_int8(graph, arrays, folder / _FILE)
+            return
         # OpenVINO folds batch norm as well, but then forgets which layer a convolution was.
         (folder / _FILE).write_bytes(model_of(*fold(graph, arrays)).SerializeToString())
 

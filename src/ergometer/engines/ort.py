@@ -15,13 +15,12 @@ from typing import Any
 import numpy as np
 
 from ergometer.core.engine import LEARNING_RATE, MOMENTUM, Step
-from ergometer.core.errors import UsageError
+from ergometer.core.errors import UnavailableError
 from ergometer.core.graph import VELOCITY, Graph, Lowered
-from ergometer.core.probe import Probe
 from ergometer.core.span import Span
 from ergometer.engines._onnx import Owners, model_of
 from ergometer.engines._phases import spans_of
-from ergometer.engines._portable import Portable, installed
+from ergometer.engines._portable import Portable
 
 _FILE = "step.onnx"
 _NEXT, _CHANGE = "/next", "/change"
@@ -35,17 +34,10 @@ class Ort(Portable):
     extra = "ort"
     package = "onnxruntime"
     distribution = "onnxruntime-training"
+    excludes = ("onnxruntime",)
     oldest = (1, 19)
+    before = (1, 20)
     untraced = ""
-
-    def probe(self, device: str) -> Probe:
-        remedy = f"pip install 'ergometer[{self.extra}]'"
-        if not installed(self.distribution):
-            if installed("onnxruntime"):
-                why = "onnxruntime is installed, which excludes onnxruntime-training: use an environment of its own"
-                return Probe(False, why, remedy)
-            return Probe(False, f"{self.distribution} is not installed", remedy)
-        return super().probe(device)
 
     def build(self, graph: Graph, arrays: dict[str, Any], folder: Path) -> None:
         import onnx
@@ -131,7 +123,7 @@ def _load(path: Path, threads: int = 1, profile: str = "") -> Any:
     try:
         return onnxruntime.InferenceSession(os.fspath(path), options, providers=["CPUExecutionProvider"])
     except Exception as error:
-        raise UsageError(f"ort cannot run this network: {_first_line(error)}") from error
+        raise UnavailableError(f"ort cannot run this network: {_first_line(error)}") from error
 
 
 def _first_line(error: Exception) -> str:
@@ -141,7 +133,7 @@ def _first_line(error: Exception) -> str:
 def _refuse_frozen(graph: Graph) -> None:
     for node in graph.nodes:
         if node.op == "batch_norm" and not node.attributes["training"]:
-            raise UsageError(f"ort trains every batch_norm, and that of layer {node.layer!r} is not to be trained.")
+            raise UnavailableError(f"ort trains every batch_norm, but that of layer {node.layer!r} is frozen.")
 
 
 def _start(lowered: Lowered) -> dict[str, Any]:
@@ -166,7 +158,7 @@ def _with_gradients(model: Any, graph: Graph) -> Any:
         builder = GradientGraphBuilder(prepared, {loss}, trained, loss, options)
         builder.build()
     except RuntimeError as error:
-        raise UsageError(f"ort makes no gradients of this network: {_first_line(error)}") from error
+        raise UnavailableError(f"ort makes no gradients of this network: {_first_line(error)}") from error
     return onnx.load_from_string(builder.get_model())
 
 

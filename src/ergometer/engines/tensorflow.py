@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ergometer.core.engine import LEARNING_RATE, MOMENTUM, Step
-from ergometer.core.errors import UsageError
+from ergometer.core.errors import UnavailableError
 from ergometer.core.graph import BINARY, UNARY, VELOCITY, Graph, Lowered, Node
 from ergometer.core.span import Span
 from ergometer.engines._fold import fold
@@ -37,7 +37,7 @@ class TensorFlow(Portable):
     extra = "tensorflow"
     package = "tensorflow"
     distribution = "tensorflow"
-    oldest = (2, 16)
+    oldest = (2, 19)
     untraced = ""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class TensorFlow(Portable):
         if not installed(self.distribution) and installed("tensorflow-cpu"):
             self.distribution = "tensorflow-cpu"
 
-    def prepare(self) -> None:
+    def bring(self) -> None:
         _tensorflow()
 
     def build(self, graph: Graph, arrays: dict[str, Any], folder: Path) -> None:
@@ -54,7 +54,7 @@ class TensorFlow(Portable):
             if node.op == "conv" and _depthwise(graph, node):
                 stride, dilation = node.attributes["stride"], node.attributes["dilation"]
                 if stride[0] != stride[1] or (max(stride) > 1 and max(dilation) > 1):
-                    raise UsageError(
+                    raise UnavailableError(
                         f"tensorflow has no depthwise convolution with two strides, or with stride and dilation "
                         f"(layer {node.layer!r})."
                     )

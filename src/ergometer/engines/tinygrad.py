@@ -16,9 +16,10 @@ from ergometer.core.probe import Probe
 from ergometer.core.span import Span
 from ergometer.engines._portable import Portable
 
-# Their inputs and the gradients of their outputs are kept in memory. The rest is computed again wherever it is used,
+# Their inputs, or the gradients of their outputs, are kept in memory. The rest is computed again wherever it is used,
 # which takes long in the inner loops of a convolution; and the gradient of max_pool compares for equality.
 _KEPT = ("conv", "conv_transpose", "linear", "matmul", "max_pool")
+_KEPT_GRADIENTS = ("conv", "conv_transpose")
 _NAMES = {"cpu": "CPU", "opencl": "CL", "cuda": "CUDA"}
 
 
@@ -29,6 +30,7 @@ class Tinygrad(Portable):
     package = "tinygrad"
     distribution = "tinygrad"
     oldest = (0, 14)
+    before = (0, 15)
     devices = ("cpu", "opencl", "cuda")
     untraced = ""
 
@@ -36,9 +38,9 @@ class Tinygrad(Portable):
         found = super().probe(device)
         return _NEEDS[device](found) if found.ok else found
 
-    def prepare(self) -> None:
+    def bring(self) -> None:
         _set_environment()
-        super().prepare()
+        super().bring()
 
     def build(self, graph: Graph, arrays: dict[str, Any], folder: Path) -> None:
         """Nothing: the kernels depend on the device, which compiles them (and keeps them in tinygrad's own cache)."""
@@ -132,7 +134,7 @@ class _Session:
             if node.op in _KEPT:
                 given = [tensor.contiguous() for tensor in given]
             results = rules[node.op](node, *given)
-            if node.op in _KEPT:
+            if node.op in _KEPT_GRADIENTS:
                 results = results.contiguous_backward()
             found |= zip(node.outputs, results if isinstance(results, tuple) else (results,), strict=True)
         return found

@@ -79,6 +79,7 @@ def capture(job: Job) -> None:
 
 def build(job: Job) -> None:
     """The engine's own files, beside every graph."""
+    job.engine.prepare()
     options = {name: value for name, value in job.spec.options.items() if name in job.engine.options}
     for mode, size in job.graphs:
         lowered = open_graph(job.directory, mode, size)

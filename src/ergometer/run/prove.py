@@ -1,8 +1,11 @@
 """Whether an engine computes a network rightly: a short rehearsal against double precision, kept per engine version."""
 
 import json
+import os
+import shutil
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -113,18 +116,45 @@ def _prove(spec: Spec, engine: Engine, interrupt: Interrupt | None) -> dict[str,
             break
         with tempfile.TemporaryDirectory(prefix="ergo-proof-") as folder:
             places = {name: Path(folder) / name for name in left}
-            jobs = []
-            for name, place in places.items():
-                place.mkdir()
-                seeded, graphs = replace(spec, seed=seed), [(spec.mode, spec.batch)]
-                jobs.append(job(seeded, place, graphs, smooth=name == "smooth", steps=STEPS))
-            for step in ("capture", "build", "rehearse"):
-                if step != "build" or engine.portable:
-                    run_step(step, jobs, interrupt)
+            seeded = replace(spec, seed=seed)
+            for name, held in _captured(seeded, engine, left, interrupt).items():
+                shutil.copytree(held, places[name], copy_function=os.link)
+            jobs = [_rehearsal(seeded, place, name) for name, place in places.items()]
+            for step in ("build", "rehearse") if engine.portable else ("rehearse",):
+                run_step(step, jobs, interrupt)
             for name, place in places.items():
                 lowered = open_graph(place, spec.mode, spec.batch)
                 variants[name] = compared(lowered) | {"bounds": bounds[name], "steps": judged(name)}
     return {name: variants[name] for name in bounds}
+
+
+def _rehearsal(spec: Spec, place: Path, variant: str) -> Any:
+    return job(spec, place, [(spec.mode, spec.batch)], smooth=variant == "smooth", steps=STEPS)
+
+
+_captures: dict[str, tempfile.TemporaryDirectory[str]] = {}
+
+
+def _captured(spec: Spec, engine: Engine, variants: Sequence[str], interrupt: Interrupt | None) -> dict[str, Path]:
+    """Each variant of the network with its reference: kept until another is asked for, since the engines of a sweep
+    are proved against the same."""
+    options = {name: value for name, value in spec.options.items() if name not in engine.options}
+    network = make_key([spec.model, spec.input, spec.classes, options, spec.mode, spec.batch, engine.portable])
+    for key in [key for key in _captures if not key.startswith(network)]:
+        _captures.pop(key).cleanup()
+    keys = {name: f"{network} {spec.seed} {name}" for name in variants}
+    missing = [name for name in variants if keys[name] not in _captures]
+    fresh = {name: tempfile.TemporaryDirectory(prefix="ergo-capture-") for name in missing}
+    try:
+        if missing:
+            jobs = [_rehearsal(spec, Path(fresh[name].name), name) for name in missing]
+            run_step("capture", jobs, interrupt)
+    except BaseException:
+        for folder in fresh.values():
+            folder.cleanup()
+        raise
+    _captures.update({keys[name]: folder for name, folder in fresh.items()})
+    return {name: Path(_captures[key].name) for name, key in keys.items()}
 
 
 def judged(variant: str) -> int:

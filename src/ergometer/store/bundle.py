@@ -21,7 +21,8 @@ from ergometer.core.graph import Graph, Lowered
 from ergometer.core.model import Field, Model
 from ergometer.store.home import write_json
 
-FORMAT = 1
+# 2: rehearsals are drawn from core/random.py.
+FORMAT = 2
 SUFFIX = ".ergo"
 SKETCH = "rehearsal.npz"
 

@@ -19,7 +19,7 @@ class LiteRT(Portable):
     extra = "litert"
     package = "ai_edge_litert"
     distribution = "ai-edge-litert"
-    oldest = (2, 0)
+    oldest = (2, 1)
     untraced = "its Python interface has no profiler: a step is one call"
 
     def build(self, graph: Graph, arrays: dict[str, Any], folder: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ergometer.core.errors import UsageError
+from ergometer.core.errors import UnavailableError
 from ergometer.core.graph import VELOCITY, Graph, Node
 from ergometer.engines.litert._image import Image
 
@@ -45,7 +45,7 @@ class Lowering(Image):
             elif node.op in _UNARY:
                 self._unary(node, _UNARY[node.op])
             else:
-                raise UsageError(f"LiteRT has no {node.op} (layer {node.layer!r}).")
+                raise UnavailableError(f"LiteRT has no {node.op} (layer {node.layer!r}).")
 
     def _order_at_first(self, name: str) -> Order:
         """Images NHWC; weights and their velocities as their convolution wants them."""

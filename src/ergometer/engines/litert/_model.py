@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ergometer.core.errors import UsageError
+from ergometer.core.errors import UnavailableError
 
 _TYPES = {"float32": "FLOAT32", "int64": "INT64", "int32": "INT32", "bool": "BOOL"}
 _SCHEMA = 3
@@ -79,7 +79,9 @@ class Model:
 
         size = sum(buffer.nbytes for buffer in self.buffers if buffer is not None)
         if size >= _LARGEST:
-            raise UsageError(f"LiteRT takes files of less than 2 GiB: this network has {size >> 20} MiB of constants.")
+            raise UnavailableError(
+                f"LiteRT takes files of less than 2 GiB: this network's constants have {size >> 20} MiB."
+            )
         builder = flatbuffers.Builder(size + (1 << 20))
         builder.Finish(self._pack(inputs, outputs).Pack(builder), _IDENTIFIER)
         path.write_bytes(builder.Output())

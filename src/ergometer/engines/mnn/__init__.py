@@ -27,6 +27,7 @@ class Mnn(Portable):
     extra = "mnn"
     package = "MNN"
     distribution = "MNN"
+    oldest = (3, 6)
     untraced = ""
 
     def build(self, graph: Graph, arrays: dict[str, Any], folder: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ergometer.core.engine import LEARNING_RATE, MOMENTUM
-from ergometer.core.errors import UsageError
+from ergometer.core.errors import UnavailableError
 from ergometer.core.graph import VELOCITY, Graph, Node
 from ergometer.engines.mnn._names import BACKWARD, UPDATE, stored
 
@@ -65,8 +65,8 @@ class Emitter:
         results = getattr(self, f"_{node.op}")(node.attributes, *inputs)
         return results if isinstance(results, tuple) else (results,)
 
-    def refuse(self, why: str) -> UsageError:
-        return UsageError(f"mnn cannot run {self.node.op} of {self.node.layer or 'the loss'!r}: {why}.")
+    def refuse(self, why: str) -> UnavailableError:
+        return UnavailableError(f"mnn cannot run {self.node.op} of {self.node.layer or 'the loss'!r}: {why}.")
 
     def save(self, path: Path) -> None:
         outputs = [self.plain(self.known[name]) for name in self.graph.outputs]
@@ -100,7 +100,7 @@ class Emitter:
                 gradients[name] = gradients[name] + part if name in gradients else part
         missing = [name for name in self.graph.parameters if name not in gradients]
         if missing:
-            raise UsageError(f"mnn finds no gradient of {', '.join(missing)}.")
+            raise UnavailableError(f"mnn finds no gradient of {', '.join(missing)}.")
         return gradients
 
     def _name_all(self, last: Iterable[Any]) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ergometer.core.clock import now_ns
 from ergometer.core.dataset import Environment
 from ergometer.core.engine import LEARNING_RATE, MOMENTUM, Counts, Layer, Learning, MemoryParts, Step
-from ergometer.core.errors import UsageError
+from ergometer.core.errors import UnavailableError, UsageError
 from ergometer.core.graph import RESULT, VELOCITY, Graph
 from ergometer.core.model import Model, Pass
 from ergometer.core.probe import Probe
@@ -136,9 +136,9 @@ class Torch:
         if not self.training:
             return capture(self.module, self.inputs, [self.names[at] for at in self.fed])
         if len(self.passes) > 1:
-            raise UsageError("this network trains several parts by turns, which only torch does.")
+            raise UnavailableError("this network trains several parts by turns, which only torch does.")
         if self.refresh or self.environment is not None:
-            raise UsageError("this network learns from what it does itself, which only torch does.")
+            raise UnavailableError("this network learns from what it does itself, which only torch does.")
         (only,) = self.passes
         return capture(self.module, self.batch, self.names, loss=only.loss, companion=self.companion)
 
