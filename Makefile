@@ -12,6 +12,7 @@ $(STAMP): pyproject.toml constraints.txt hatch_build.py src/ergometer/sensors/be
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[torch,mnn,litert,tinygrad,onnxruntime,openvino,ncnn,nvidia,data,atari,onnx,dev]'
 	command -v clang > /dev/null || { apt-get update -qq && apt-get install -y -qq clang; } || echo "tinygrad needs clang: install it"
+	ls /etc/OpenCL/vendors/*.icd > /dev/null 2>&1 || { apt-get update -qq && apt-get install -y -qq ocl-icd-libopencl1 pocl-opencl-icd; } || echo "tinygrad on OpenCL needs a driver, such as pocl-opencl-icd: install it"
 	touch $(STAMP)
 
 run: setup

@@ -58,14 +58,15 @@ def run_step(step: str, jobs: Sequence[Any], interrupt: Interrupt | None = None)
     python = sys.executable if step == "capture" else python_of(spec.engine)
     command = [python, "-m", "ergometer.run.lower", step, *map(json.dumps, jobs)]
     log = directory / f"{step}.log"
-    with open(log, "wb") as errors:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, start_new_session=True)
+    with (
+        open(log, "wb") as errors,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, start_new_session=True) as process,
+    ):
         try:
             output = _wait(process, interrupt)
         finally:
             if process.poll() is None:
                 process.kill()
-                process.wait()
     lines = output.decode(errors="replace").splitlines()
     try:
         outcome = json.loads(lines[-1])

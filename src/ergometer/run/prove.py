@@ -1,5 +1,6 @@
 """Whether an engine computes a network rightly: a short rehearsal against double precision, kept per engine version."""
 
+import atexit
 import json
 import os
 import shutil
@@ -135,13 +136,18 @@ def _rehearsal(spec: Spec, place: Path, variant: str) -> Any:
 _captures: dict[str, tempfile.TemporaryDirectory[str]] = {}
 
 
+@atexit.register
+def _forget_captures(but: str = " ") -> None:
+    for key in [key for key in _captures if not key.startswith(but)]:
+        _captures.pop(key).cleanup()
+
+
 def _captured(spec: Spec, engine: Engine, variants: Sequence[str], interrupt: Interrupt | None) -> dict[str, Path]:
     """Each variant of the network with its reference: kept until another is asked for, since the engines of a sweep
     are proved against the same."""
     options = {name: value for name, value in spec.options.items() if name not in engine.options}
     network = make_key([spec.model, spec.input, spec.classes, options, spec.mode, spec.batch, engine.portable])
-    for key in [key for key in _captures if not key.startswith(network)]:
-        _captures.pop(key).cleanup()
+    _forget_captures(but=network)
     keys = {name: f"{network} {spec.seed} {name}" for name in variants}
     missing = [name for name in variants if keys[name] not in _captures]
     fresh = {name: tempfile.TemporaryDirectory(prefix="ergo-capture-") for name in missing}
