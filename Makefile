@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: setup engines run test test-slow check base bench accuracy matrix picture clean
+.PHONY: setup engines run test test-slow test-engines check base bench accuracy matrix picture clean
 
 setup: $(STAMP)
 
@@ -74,6 +74,10 @@ bench: setup
 # Trains on real data in the folder DATA (docs/data.md says how it is laid out): some ten minutes.
 accuracy: setup
 	$(BIN)/python benchmarks/accuracy.py $(DATA)
+
+# Engines that have environments of their own, through the command line.
+test-engines: setup engines
+	$(BIN)/pytest -m environments tests/flow/test_environments.py
 
 # Proves every network on every engine and measures those that are right; the result is kept in docs: hours.
 matrix: setup engines

@@ -39,7 +39,11 @@ def pairs(models: list[str]) -> Iterator[tuple[str, str, str]]:
     here = {name: kind for name, kind in registry.load_all("engines").items() if probe_of(name, "cpu").ok}
     for name in sorted(here, key=lambda name: ORDER.index(name) if name in ORDER else 0):
         modes = ("train", "infer") if name in ("torch", "torch_compile") else here[name].modes[:1]
-        yield from ((model, name, mode) for mode in modes for model in models or registry.names("models"))
+        yield from ((model, name, mode) for mode in modes for model in models or by_size())
+
+
+def by_size() -> list[str]:
+    return sorted(registry.names("models"), key=lambda name: registry.load("models", name).parameters or 0)
 
 
 def version_of(engine: str) -> str:
@@ -82,10 +86,10 @@ def proved(model: str, mode: str, engines: list[str]) -> dict[str, Any]:
 
 def measured(model: str, engine: str, mode: str) -> dict[str, Any]:
     """A short run."""
-    shape = rehearsed(Spec(model=model, engine=engine, mode=mode)).input
-    command = [sys.executable, "-m", "ergometer", "run", model, "--engine", engine, "--mode", mode, "--json", "-"]
+    small = rehearsed(Spec(model=model, engine=engine, mode=mode))
+    command = [sys.executable, "-m", "ergometer", "run", small.model, "--engine", engine, "--mode", mode, "--json", "-"]
     command += ["--batch", str(BATCH), "--threads", "1", "--time", "2s", "--trace-steps", "0"]
-    command += ["--input", format_shape(shape)] if shape and len(shape) == 3 else []
+    command += ["--input", format_shape(small.input)] if small.input and len(small.input) == 3 else []
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_LONGEST_S, check=False)
     except subprocess.TimeoutExpired:

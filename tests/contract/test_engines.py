@@ -199,7 +199,7 @@ def test_training_is_right(name: str, device: str, model: str, tmp_path: Path) -
 @pytest.mark.parametrize("name", [name for name, device in TRAINING if device == "cpu" and name != "tinygrad"])
 def test_training_is_right_for_every_network(name: str, model: str, tmp_path: Path) -> None:
     try:
-        assert_right(name, "cpu", {"bert": "bert:size=small"}.get(model, model), tmp_path)
+        assert_right(name, "cpu", model, tmp_path)
     finally:
         lowering.forget()  # gigabytes
 

@@ -47,6 +47,7 @@ class Model:
     passes: how to train it, if not by the cross-entropy of its scores and the last field.
     companion: builds a frozen network that training needs beside this one (a mentor, a target network);
     refresh: copy the weights into the companion every so many steps.
+    rehearsal: the options with which engines are proved, where double precision of the default takes too much memory.
     """
 
     name: str
@@ -69,6 +70,7 @@ class Model:
     passes: tuple[Pass, ...] = ()
     companion: Callable[..., Any] | None = None
     refresh: int = 0
+    rehearsal: str = ""
     data: str = "synthetic"
     file: Path | None = None
     lowered: Lowered | None = None

@@ -102,6 +102,7 @@ MODEL = Model(
     layout=layout,
     options={"size": tuple(_SIZES)},
     smallest=8,
+    rehearsal="size=small",
     largest=_LONGEST,
     papers={"TX2": "110M parameters stated: the published base network with its pooler, which answering does not use"},
 )

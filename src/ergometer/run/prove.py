@@ -45,7 +45,7 @@ def proof_of(spec: Spec, interrupt: Interrupt | None = None, *, anew: bool = Fal
     facts = {
         "format": [FORMAT, 1],
         "engine": [spec.engine, spec.device, versions],
-        "model": [spec.model, small.input, spec.classes, spec.options, spec.mode],
+        "model": [small.model, small.input, spec.classes, spec.options, spec.mode],
     }
     path = home() / "proofs" / f"{make_key(facts)}.json"
     known = None if anew else _read(path)
@@ -76,11 +76,13 @@ def _read(path: Path) -> Proof | None:
 
 def rehearsed(spec: Spec) -> Spec:
     """The spec of the rehearsal: as small as the network allows, with a thread."""
-    shape = spec.input
-    if not is_file(spec.model):
-        shape = _small(of_suite(spec.model, None, spec.classes))
+    name, shape = spec.model, spec.input
+    if not is_file(name):
+        base: Model = registry.load("models", name.partition(":")[0])
+        name = f"{base.name}:{base.rehearsal}" if base.rehearsal else name
+        shape = _small(of_suite(name, None, spec.classes))
     batch = _MANY if spec.mode == "infer" and _precision(spec) != "float32" else BATCH
-    return replace(spec, input=shape, batch=batch, threads=1, cores=None, data="synthetic", data_dir=None)
+    return replace(spec, model=name, input=shape, batch=batch, threads=1, cores=None, data="synthetic", data_dir=None)
 
 
 def _precision(spec: Spec) -> str:
@@ -119,7 +121,7 @@ def _prove(spec: Spec, engine: Engine, interrupt: Interrupt | None) -> dict[str,
             places = {name: Path(folder) / name for name in left}
             seeded = replace(spec, seed=seed)
             for name, held in _captured(seeded, engine, left, interrupt).items():
-                shutil.copytree(held, places[name], copy_function=os.link)
+                shutil.copytree(held, places[name], copy_function=_link)
             jobs = [_rehearsal(seeded, place, name) for name, place in places.items()]
             for step in ("build", "rehearse") if engine.portable else ("rehearse",):
                 run_step(step, jobs, interrupt)
@@ -127,6 +129,13 @@ def _prove(spec: Spec, engine: Engine, interrupt: Interrupt | None) -> dict[str,
                 lowered = open_graph(place, spec.mode, spec.batch)
                 variants[name] = compared(lowered) | {"bounds": bounds[name], "steps": judged(name)}
     return {name: variants[name] for name in bounds}
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # Android forbids it
+        shutil.copy2(source, target)
 
 
 def _rehearsal(spec: Spec, place: Path, variant: str) -> Any:
