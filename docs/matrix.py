@@ -29,8 +29,8 @@ from ergometer.store.home import write_json
 FOLDER = Path(__file__).parent
 RESULTS = FOLDER / "engine_matrix.json"
 PAGE = FOLDER / "engine_matrix.md"
-# What compiles comes last: it may take longer than we wait.
-ORDER = ("torch", "mnn", "litert", "ort", "tensorflow", "onnxruntime", "openvino", "ncnn", "torch_compile", "tinygrad")
+COMPILING = ("torch_compile", "tinygrad")  # last: they may take longer than we wait
+ORDER = ("torch", "mnn", "litert", "ort", "tensorflow", "onnxruntime", "openvino", "ncnn", *COMPILING)
 _LONGEST_S = int(os.environ.get("LONGEST", "600"))
 
 
@@ -103,30 +103,30 @@ def measured(model: str, engine: str, mode: str) -> dict[str, Any]:
     return {name: record["metrics"][name]["value"] for name in ("step_time", "first_step_time", "peak_memory")}
 
 
-def fill(models: list[str]) -> dict[str, Any]:
+def fill(models: list[str]) -> None:
     results: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
 
     def keep(found: dict[str, Any]) -> None:
         for key, item in found.items():
             results[key] = {"version": version_of(key.split()[1]), **results.get(key, {}), **item}
         write_json(RESULTS, dict(sorted(results.items())))
+        PAGE.write_text(page(results))
 
     wanted = [" ".join(pair) for pair in pairs(models)]
     for key in [key for key in wanted if key in results and results[key]["version"] != version_of(key.split()[1])]:
         del results[key]
-    jobs: dict[tuple[str, str], list[str]] = {}
+    jobs: dict[tuple[str, str, str], list[str]] = {}
     for key in wanted:
         model, engine, mode = key.split()
         if engine != "torch" and not {"gradient", "refused"} & results.get(key, {}).keys():
-            jobs.setdefault((model, mode), []).append(engine)
+            jobs.setdefault((model, mode, engine if engine in COMPILING else ""), []).append(engine)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for done in as_completed([pool.submit(proved, *job, engines) for job, engines in jobs.items()]):
+        for done in as_completed([pool.submit(proved, *job[:2], engines) for job, engines in jobs.items()]):
             keep(done.result())
     for key in wanted:
         if not {"step_time", "refused"} & results.get(key, {}).keys():
             keep({key: measured(*key.split())})
             print(key, results[key], file=sys.stderr, flush=True)
-    return results
 
 
 def page(results: dict[str, Any]) -> str:
@@ -174,4 +174,4 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["--prove"]:
         prove(sys.argv[2], sys.argv[3], sys.argv[4:])
     else:
-        PAGE.write_text(page(fill(sys.argv[1:])))
+        fill(sys.argv[1:])

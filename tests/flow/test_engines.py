@@ -134,6 +134,10 @@ def test_a_network_that_an_engine_cannot_run_says_why(ergo: Ergo) -> None:
     done = ergo("run", "dcgan", "--engine", HERE[0], *QUICK, "--json", "-")
     (record,) = records(done.stdout)
     assert record["status"] == "unsupported" and "by turns" in record["reason"]
+    done = ergo("verify", "dcgan", "lenet", "--engine", HERE[0], "--json", "-")
+    proof, refused = records(done.stdout)
+    assert done.returncode == 1 and proof["model"] == "lenet"
+    assert refused["model"] == "dcgan" and "by turns" in refused["refused"]
 
 
 def test_an_operation_that_the_bridge_does_not_know_is_named(ergo: Ergo, tmp_path: Path) -> None:

@@ -54,7 +54,8 @@ def execute(arguments: argparse.Namespace) -> int:
         for spec, why in refused:
             out.print(f"• {terminal.escape(f'{spec.model} on {spec.engine}: {why}')}")
     if arguments.json:
-        machine.write_json([proof.to_json() for proof in proofs], arguments.json)
+        named = [{"engine": spec.engine_text, "model": spec.model, "refused": str(why)} for spec, why in refused]
+        machine.write_json([proof.to_json() for proof in proofs] + named, arguments.json)
     if refused and not proofs:
         return refused[0][1].exit_code
     return 1 if refused or any(proof.reason for proof in proofs) else 0
