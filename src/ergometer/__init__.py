@@ -6,15 +6,17 @@ if TYPE_CHECKING:
     from ergometer.core.record import Metric, Record
     from ergometer.core.spec import Spec
     from ergometer.run.measure import measure
+    from ergometer.store.database import Store
 
 __version__ = "0.1.0"
-__all__ = ["ErgoError", "Metric", "Record", "Spec", "__version__", "measure"]
+__all__ = ["ErgoError", "Metric", "Record", "Spec", "Store", "__version__", "measure"]
 
 _HOME = {
     "ErgoError": "ergometer.core.errors",
     "Metric": "ergometer.core.record",
     "Record": "ergometer.core.record",
     "Spec": "ergometer.core.spec",
+    "Store": "ergometer.store.database",
     "measure": "ergometer.run.measure",
 }
 

@@ -63,6 +63,12 @@ def totals(timeline: Timeline) -> Totals:
     return Totals(t_ns, timeline.channels, np.ascontiguousarray(total.T), by_time, resolution)
 
 
+def growth_rate(channel: Channel, t_ns: Stamps, series: Floats) -> Floats:
+    """Of a counter, what it grows by per second from each sample to the next; NaN where it cannot be told."""
+    steps_s = np.diff(t_ns) * 1e-9
+    return np.append(_growth(channel, series, steps_s) / np.maximum(steps_s, 1e-9), np.nan)
+
+
 def _growth(channel: Channel, series: Floats, steps_s: Floats) -> Floats:
     """What the channel adds between neighbouring samples; NaN where it cannot be told."""
     if channel.kind == "gauge":

@@ -42,7 +42,7 @@ def execute(arguments: argparse.Namespace) -> int:
     shares = _shares(record, arguments.level) if arguments.level else []
     if arguments.json:
         more = {"breakdown": [asdict(share) for share in shares]} if arguments.level else {}
-        machine.write_records([record], arguments.json, **more)
+        machine.write_records([record], arguments.json, more=more)
     if arguments.json == "-":
         return 0
     out = terminal.console()

@@ -1,7 +1,7 @@
 """Records in SQLite, through SQLAlchemy."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -15,6 +15,7 @@ from ergometer.core.errors import StoreError, UsageError
 from ergometer.core.record import Record
 from ergometer.store import home as places
 from ergometer.store.migrations import NEWEST, applied, migrate
+from ergometer.store.query import Query, Records
 
 _BUSY_S = 30
 LOCK = "lock"
@@ -73,51 +74,24 @@ class Store:
 
     def put(self, record: Record) -> None:
         """Insert the record, or replace the one with its id, in one transaction."""
-        spec = record.spec
-        row = {
-            "id": record.id,
-            "spec_id": spec.id,
-            "status": record.status,
-            "started_at": record.started_at,
-            "model": spec.model,
-            "engine": spec.engine,
-            "mode": spec.mode,
-            "batch": spec.batch,
-            "record": json.dumps(record.to_json()),
-        }
-        metrics = [
-            {
-                "run_id": record.id,
-                "name": name,
-                "value": metric.value,
-                "unit": metric.unit,
-                "n": metric.n,
-                "low": metric.low,
-                "high": metric.high,
-                "source": metric.source,
-            }
-            for name, metric in record.metrics.items()
-        ]
+        self._run(lambda connection: _insert(connection, record), write=True)
 
-        def work(connection: Connection) -> None:
-            connection.execute(text("DELETE FROM runs WHERE id = :id"), row)
-            connection.execute(
-                text(
-                    "INSERT INTO runs (id, spec_id, status, started_at, model, engine, mode, batch, record) VALUES "
-                    "(:id, :spec_id, :status, :started_at, :model, :engine, :mode, :batch, :record)"
-                ),
-                row,
-            )
-            if metrics:
-                connection.execute(
-                    text(
-                        "INSERT INTO metrics (run_id, name, value, unit, n, low, high, source) VALUES "
-                        "(:run_id, :name, :value, :unit, :n, :low, :high, :source)"
-                    ),
-                    metrics,
-                )
+    def take(self, records: Sequence[Record]) -> tuple[int, list[str]]:
+        """Insert records of another store, all or none: how many were new, and the ids of those that are here but
+        differ, which stay as they are."""
 
-        self._run(work, write=True)
+        def work(connection: Connection) -> tuple[int, list[str]]:
+            taken, differing = 0, []
+            for record in records:
+                row = connection.execute(text("SELECT record FROM runs WHERE id = :id"), {"id": record.id}).first()
+                if row is None:
+                    _insert(connection, record)
+                    taken += 1
+                elif _content(Record.from_json(json.loads(row.record))) != _content(record):
+                    differing.append(record.id)
+            return taken, differing
+
+        return self._run(work, write=True)
 
     def records(self, limit: int | None = None) -> list[Record]:
         """Records, oldest first; the newest `limit` of them if a limit is given."""
@@ -128,6 +102,20 @@ class Store:
             ).all()
         )
         return [self._record(row) for row in reversed(rows)]
+
+    def query(self, where: str = "", **conditions: Any) -> Records:
+        """Records for which all conditions hold, oldest first: query("model=lenet,batch=1|2"), query(model="lenet")."""
+        asked = Query.parse(",".join([where, *(f"{name}={value}" for name, value in conditions.items())]))
+        clauses: list[str] = []
+        values: dict[str, str] = {}
+        for name, wanted in asked.exact().items():
+            marks = {f"{name}{number}": value for number, value in enumerate(wanted)}
+            clauses.append(f"CAST({name} AS TEXT) IN ({', '.join(f':{mark}' for mark in marks)})")
+            values |= marks
+        checked = f"WHERE {' AND '.join(clauses)}" if clauses else ""  # names are ours, values are bound
+        sql = text(f"SELECT record FROM runs {checked} ORDER BY started_at, rowid")
+        rows = self._run(lambda connection: connection.execute(sql, values).all())
+        return Records(record for record in map(self._record, rows) if asked.holds(record))
 
     def get(self, run: str) -> Record:
         """The record with this id or unique beginning of an id; 'last' is the newest."""
@@ -159,3 +147,52 @@ class Store:
             except StoreError:
                 pass  # a store that can only be read is still shown right
         return record
+
+
+def _insert(connection: Connection, record: Record) -> None:
+    spec = record.spec
+    row = {
+        "id": record.id,
+        "spec_id": spec.id,
+        "status": record.status,
+        "started_at": record.started_at,
+        "model": spec.model,
+        "engine": spec.engine,
+        "mode": spec.mode,
+        "batch": spec.batch,
+        "record": json.dumps(record.to_json()),
+    }
+    metrics = [
+        {
+            "run_id": record.id,
+            "name": name,
+            "value": metric.value,
+            "unit": metric.unit,
+            "n": metric.n,
+            "low": metric.low,
+            "high": metric.high,
+            "source": metric.source,
+        }
+        for name, metric in record.metrics.items()
+    ]
+    connection.execute(text("DELETE FROM runs WHERE id = :id"), row)
+    connection.execute(
+        text(
+            "INSERT INTO runs (id, spec_id, status, started_at, model, engine, mode, batch, record) VALUES "
+            "(:id, :spec_id, :status, :started_at, :model, :engine, :mode, :batch, :record)"
+        ),
+        row,
+    )
+    if metrics:
+        connection.execute(
+            text(
+                "INSERT INTO metrics (run_id, name, value, unit, n, low, high, source) VALUES "
+                "(:run_id, :name, :value, :unit, :n, :low, :high, :source)"
+            ),
+            metrics,
+        )
+
+
+def _content(record: Record) -> Record:
+    """Without the place of its files, which is another in every store."""
+    return replace(record, directory="")
