@@ -69,7 +69,7 @@ device-%: setup
 	ERGO_HOME=.venv-device-$*/home sh tests/device_install.sh .venv-device-$*/bin/ergo .venv-device-$*/lenet.ergo $*
 
 bench: setup
-	for name in startup attribution energy tracing observer suite engines; do $(BIN)/python benchmarks/$$name.py 2>&1 | grep -v ^USDT || exit 1; done
+	for name in startup attribution energy tracing observer suite engines compare; do $(BIN)/python benchmarks/$$name.py 2>&1 | grep -v ^USDT || exit 1; done
 
 # Trains on real data in the folder DATA (docs/data.md says how it is laid out): some ten minutes.
 accuracy: setup

@@ -76,6 +76,33 @@ def test_tables_and_records_leave_and_come_back(two: Ergo, tmp_path: Path) -> No
     assert layers.returncode == 4 and "missing" in one_sentence(layers)
 
 
+def test_runs_are_compared_and_a_limit_fails(two: Ergo, tmp_path: Path) -> None:
+    done = two("compare", "batch=2", "batch=4", "--json", str(tmp_path / "c.json"))
+    assert done.returncode == 0, done.stderr
+    assert "batch: 2 against 4" in done.stdout and "fewer than 5 runs" in done.stdout
+    found = json.loads((tmp_path / "c.json").read_text())
+    (time, memory) = found["metrics"]
+    assert time["metric"] == "step_time" and time["found"]["low"] <= time["found"]["ratio"] <= time["found"]["high"]
+    assert memory["verdict"] == "one value each" and found["differing"] == {"batch": ["2", "4"]}
+    same = two("compare", "last", "last", "--fail-if", "slower:5%", "--fail-if", "faster:5%", "--metric", "step_time")
+    assert same.returncode == 0 and "no difference" in same.stdout
+
+
+def test_a_difference_between_sets_of_runs_is_found(two: Ergo) -> None:
+    """Six records of each kind, as another device would have sent them; one kind takes twice as long."""
+    (record, _) = two.records()
+    records = []
+    for number in range(12):
+        metrics = {"step_time": record["metrics"]["step_time"] | {"value": (1 + number // 6) * (1 + number % 6 / 100)}}
+        spec = record["spec"] | {"seed": number // 6}
+        records.append(record | {"id": f"made-{number}", "metrics": metrics, "spec": spec})
+    (two.home / "made.json").write_text(json.dumps(records))
+    assert two("import", str(two.home / "made.json")).returncode == 0
+    done = two("compare", "id=made*,seed=0", "id=made*,seed=1", "--fail-if", "slower:50%")
+    assert done.returncode == 1 and "slower" in done.stdout and "6 and 6 runs" in done.stdout
+    assert two("compare", "id=made*,seed=1", "id=made*,seed=0", "--fail-if", "slower:5%").returncode == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "says"),
     [
@@ -86,6 +113,11 @@ def test_tables_and_records_leave_and_come_back(two: Ergo, tmp_path: Path) -> No
         (("import", "/nowhere/x.json"), 2, "no such file"),
         (("trace", "last", "-o", "/nowhere/x.json"), 2, "cannot be written"),
         (("trace", "none", "-o", "-"), 2, "ergo runs"),
+        (("compare", "none", "last"), 2, "ergo runs"),
+        (("compare", "batch=3", "batch=4"), 2, "no run with status ok"),
+        (("compare", "last", "last", "--fail-if", "slower"), 2, "slower:5%"),
+        (("compare", "last", "last", "--fail-if", "slower:much"), 2, "is not a share"),
+        (("run", "lenet", "--repeat", "0"), 2, "--repeat 0 is out of range"),
     ],
 )
 def test_bad_input_gets_one_sentence(ergo: Ergo, arguments: tuple[str, ...], status: int, says: str) -> None:

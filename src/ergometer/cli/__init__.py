@@ -14,6 +14,7 @@ COMMANDS = {
     "bundle": "make a network ready for a device that has no torch",
     "runs": "what is in the store",
     "show": "one run in full; where its time went by phase, layer or op",
+    "compare": "two runs or sets of runs: faster, slower or no difference",
     "trace": "one run for Perfetto: ops, layers and phases with power, temperature and memory beside them",
     "export": "records as CSV, JSON, Parquet or Markdown",
     "import": "take records of another device into the store",

@@ -47,6 +47,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--steps", type=int, metavar="N", help="time exactly N steps instead of until the interval is narrow")
     add("--warmup", type=int, metavar="N", help="exactly N warm-up steps instead of until times are steady")
     add("--trace-steps", type=int, default=5, metavar="N", help="steps under the op tracer (default 5; 0: none)")
+    add("--repeat", type=int, default=1, metavar="N", help="run everything N times, in turn (default 1)")
     add("--seed", type=int, default=0, metavar="N", help="for weights and data (default 0)")
     add("--memory-limit", metavar="SIZE", help="kill the worker above this, such as 1GB")
     add("--period", default="10ms", metavar="TIME", help="time between samples, 1ms or more (default 10ms)")
@@ -64,7 +65,9 @@ def execute(arguments: argparse.Namespace) -> int:
     from ergometer.report import machine, terminal
 
     machine.check_destination(arguments.json)
-    specs = specs_of(arguments)
+    if not 1 <= arguments.repeat <= 1000:
+        raise UsageError(f"--repeat {arguments.repeat} is out of range: give 1 to 1000.")
+    specs = specs_of(arguments) * arguments.repeat
     hang_s = parse_seconds(arguments.hang_timeout)
     if hang_s < 1:
         raise UsageError(f"--hang-timeout {arguments.hang_timeout} is out of range: give 1s or more.")

@@ -25,6 +25,14 @@ def parse_seconds(text: str) -> float:
     return float(match[1]) * {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, None: 1.0}[match[2]]
 
 
+def parse_percent(text: str) -> float:
+    """0.05 from '5%'."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%", text.strip())
+    if not match:
+        raise UsageError(f"{text!r} is not a share: write it like 5% or 2.5%.")
+    return float(match[1]) / 100
+
+
 def parse_shape(text: str) -> tuple[int, ...]:
     """(3, 224, 224) from '3x224x224'."""
     parts = text.lower().split("x")

@@ -15,14 +15,17 @@ from ergometer.core.engine import Layer
 from ergometer.core.model import Model
 from ergometer.core.quantity import format_shape, format_value
 from ergometer.core.record import Metric, Record
+from ergometer.report.comparison import Row
 
 __all__ = [
     "Fitted",
+    "comparison",
     "console",
     "escape",
     "layers",
     "metrics",
     "name_of",
+    "named",
     "remarks",
     "results",
     "runs",
@@ -212,6 +215,32 @@ def runs(records: Sequence[Record]) -> Fitted:
     columns = ["run", "started (UTC)", "model", "mode", "batch", "engine", "status", "time", "peak memory", "energy"]
     drop = ("engine", "peak memory", "energy", "started (UTC)", "mode")
     return Fitted("", columns, rows, left=("run", "started (UTC)", "model", "mode", "engine", "status"), drop=drop)
+
+
+def named(records: Sequence[Record]) -> str:
+    """What a set of records is, in a line."""
+    texts = dict.fromkeys(
+        f"{name_of(record)} {record.spec.mode} batch {record.spec.batch}, {record.spec.engine_text}"
+        for record in records
+    )
+    count = f"{len(records)} runs" if len(records) > 1 else f"run {records[0].id}"
+    more = f" and {len(texts) - 2} more" if len(texts) > 2 else ""
+    return f"{'; '.join(list(texts)[:2])}{more} ({count})"
+
+
+def comparison(rows: Sequence[Row]) -> Fitted:
+    """Metric by metric: both medians, their ratio with its interval, and the verdict."""
+    shown_rows = []
+    for row in rows:
+        found, colour = row.found, {"slower": "red", "more": "red", "faster": "green", "less": "green"}.get(row.words)
+        verdict = f"[{colour}]{row.words}[/]" if colour else row.words
+        ratio = f"{row.second / row.first:.3f}" if row.first else ""
+        between = f"{found.low:.3f} .. {found.high:.3f}" if found else ""
+        p, n = (f"{found.p:.1g}", f"{found.n[0]} and {found.n[1]} {found.by}") if found else ("", "")
+        medians = [format_value(value, row.unit) for value in (row.first, row.second)]
+        shown_rows.append([row.metric, *medians, ratio, between, p, n, verdict])
+    columns = ["metric", "A", "B", "B / A", "95 % interval", "p", "n", "B is"]
+    return Fitted("", columns, shown_rows, left=("metric", "n", "B is"), drop=("n", "p"))
 
 
 def metrics(record: Record) -> Fitted:

@@ -117,6 +117,15 @@ class Store:
         rows = self._run(lambda connection: connection.execute(sql, values).all())
         return Records(record for record in map(self._record, rows) if asked.holds(record))
 
+    def find(self, text: str, status: str) -> Records:
+        """The run of that id, or the runs that a query chooses, of those that ended with this status."""
+        found = self.query(text) if "=" in text else Records([self.get(text)])
+        right = Records(record for record in found if record.status == status)
+        if not right:
+            others = f" ({len(found)} ended otherwise)" if found else ""
+            raise UsageError(f"no run with status {status} matches {text!r}{others}: `ergo runs` lists what there is.")
+        return right
+
     def get(self, run: str) -> Record:
         """The record with this id or unique beginning of an id; 'last' is the newest."""
         rows = self._run(
