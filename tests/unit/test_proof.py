@@ -1,5 +1,6 @@
 """Comparing an engine with double precision: what is wrong is found, and rounding is not."""
 
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from ergometer.analyze.proof import Proof, differences, sketch
+from ergometer.analyze.proof import Difference, Proof, differences, sketch, worst_by_step, wrong_in
 from ergometer.core.engine import LEARNING_RATE, MOMENTUM
 from ergometer.core.graph import RESULT, VELOCITY, Graph
 from ergometer.engines.torch import reference
@@ -165,3 +166,13 @@ def test_equal_states_have_no_difference(values: list[float]) -> None:
 
 def test_the_graph_of_this_test_is_what_it_says() -> None:
     assert isinstance(GRAPH, Graph) and len(GRAPH.updates) == 4
+
+
+def test_where_torch_in_single_precision_fails_too_an_engine_may_be_a_few_times_as_far_off() -> None:
+    listed = [
+        asdict(Difference(step=step, kind="gradient", name="w", error=error)) for step, error in ((1, 1e-3), (2, 0.1))
+    ]
+    variant = {"differences": listed, "bounds": {"gradient": 0.02}, "steps": 3}
+    assert [item.step for item in wrong_in(variant)] == [2]
+    assert not wrong_in(variant | {"single": worst_by_step([listed[0], listed[1] | {"error": 0.03}])})
+    assert [item.step for item in wrong_in(variant | {"single": {"gradient 1": 1e-4, "gradient 2": 0.01}})] == [2]

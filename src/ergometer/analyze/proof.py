@@ -12,6 +12,7 @@ from ergometer.core.record import Metric
 
 _ZERO = 1e-6  # what is this small beside the largest of its kind is zero: compared with that, not with itself
 _SUMS = 32
+_SLACK = 5.0  # how much worse than torch in single precision an engine may be
 _UNJUDGED = 1e300  # what is missing or unusable is still beyond it
 _ROUNDING = 3 * float(np.finfo(np.float32).eps)
 
@@ -35,6 +36,8 @@ class Proof:
     """variants: by name (smooth, actual, bundle or inference), the differences, and by their kind the bounds.
 
     steps: how many of them are judged. Where ReLU flips, errors double with every step.
+    single: by kind and step, the worst error of torch in single precision, where the engine's is beyond the bounds:
+    very deep networks make so much of rounding that no engine could keep them.
     """
 
     engine: str
@@ -85,7 +88,7 @@ class Proof:
         if not wrong:
             return ""
         name, item = wrong[0]
-        bound = self.variants[name]["bounds"].get(item.kind, 0.0)
+        bound = _bound(self.variants[name], item.kind, item.step)
         many = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
         return (
             f"{self.engine} computes {self.model} wrongly: the {item.kind} of {item.name.strip('/')} in step "
@@ -97,7 +100,22 @@ class Proof:
 def wrong_in(variant: dict[str, Any]) -> list[Difference]:
     """The differences of a comparison that are beyond their bound."""
     listed = [Difference(**item) for item in variant["differences"] if item["step"] <= variant["steps"]]
-    return [item for item in listed if not item.error <= variant["bounds"].get(item.kind, _UNJUDGED)]
+    return [item for item in listed if not item.error <= _bound(variant, item.kind, item.step)]
+
+
+def _bound(variant: dict[str, Any], kind: str, step: int) -> float:
+    if kind not in variant["bounds"]:
+        return _UNJUDGED
+    return float(max(variant["bounds"][kind], _SLACK * variant.get("single", {}).get(f"{kind} {step}", 0.0)))
+
+
+def worst_by_step(listed: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """The largest error of each kind in each step."""
+    found: dict[str, float] = {}
+    for item in listed:
+        key = f"{item['kind']} {item['step']}"
+        found[key] = max(found.get(key, 0.0), item["error"])
+    return found
 
 
 def differences(

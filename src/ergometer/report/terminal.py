@@ -294,6 +294,8 @@ def proofs(found: Sequence[Proof]) -> Fitted:
             wrong = any(name == variant for name, _ in proof.wrong)
             bound = max(proof.variants[variant]["bounds"].values())
             verdict = "[red]wrong[/]" if wrong else f"right (within {bound:.0e})"
+            if not wrong and "single" in proof.variants[variant]:
+                verdict = "right (as torch in single precision)"
             if proof.variants[variant].get("same_top", 1.0) < 1.0:
                 verdict += f", same top class in {100 * proof.variants[variant]['same_top']:.0f} %"
             version = proof.versions.get(proof.engine.partition(":")[0], "")

@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from ergometer.analyze.proof import Proof, differences, same_top, sketch, wrong_in
+from ergometer.analyze.proof import Proof, differences, same_top, sketch, worst_by_step, wrong_in
 from ergometer.core import registry
 from ergometer.core.engine import Engine
 from ergometer.core.errors import UsageError
@@ -120,7 +120,8 @@ def _prove(spec: Spec, engine: Engine, interrupt: Interrupt | None) -> dict[str,
         with tempfile.TemporaryDirectory(prefix="ergo-proof-") as folder:
             places = {name: Path(folder) / name for name in left}
             seeded = replace(spec, seed=seed)
-            for name, held in _captured(seeded, engine, left, interrupt).items():
+            captured = _captured(seeded, engine, left, interrupt)
+            for name, held in captured.items():
                 shutil.copytree(held, places[name], copy_function=_link)
             jobs = [_rehearsal(seeded, place, name) for name, place in places.items()]
             for step in ("build", "rehearse") if engine.portable else ("rehearse",):
@@ -128,6 +129,8 @@ def _prove(spec: Spec, engine: Engine, interrupt: Interrupt | None) -> dict[str,
             for name, place in places.items():
                 lowered = open_graph(place, spec.mode, spec.batch)
                 variants[name] = compared(lowered) | {"bounds": bounds[name], "steps": judged(name)}
+                if name == "smooth" and wrong_in(variants[name]):
+                    variants[name]["single"] = _single(seeded, captured[name], interrupt)
     return {name: variants[name] for name in bounds}
 
 
@@ -170,6 +173,16 @@ def _captured(spec: Spec, engine: Engine, variants: Sequence[str], interrupt: In
         raise
     _captures.update({keys[name]: folder for name, folder in fresh.items()})
     return {name: Path(_captures[key].name) for name, key in keys.items()}
+
+
+def _single(spec: Spec, held: Path, interrupt: Interrupt | None) -> dict[str, float]:
+    """The worst errors of torch in single precision in the same rehearsal of the smooth network."""
+    with tempfile.TemporaryDirectory(prefix="ergo-proof-") as folder:
+        place = Path(folder) / "single"
+        shutil.copytree(held, place, copy_function=_link)
+        alone = replace(spec, engine="torch", device="cpu", options={})
+        run_step("rehearse", [_rehearsal(alone, place, "smooth")], interrupt)
+        return worst_by_step(compared(open_graph(place, spec.mode, spec.batch))["differences"])
 
 
 def judged(variant: str) -> int:
