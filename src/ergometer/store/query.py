@@ -35,7 +35,7 @@ class Query:
                 continue
             if not equals or not value:
                 raise UsageError(f"{part!r} is no condition: write field=value, such as model=lenet,batch=16.")
-            if name not in (*_OWN, *_SPEC, *_options()):
+            if name not in (*_OWN, *_SPEC) and name not in _options():
                 raise UsageError(registry.unknown("field", name, (*_OWN, *_SPEC)))
             last, found[name] = name, value
         return cls({name: tuple(value.split("|")) for name, value in found.items()})
