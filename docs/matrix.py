@@ -135,7 +135,8 @@ def page(results: dict[str, Any]) -> str:
         "",
         "Made by `make matrix` from runs; do not edit. Small inputs, batch 4, one thread.",
         "A cell is: gradient error (relative, all gradients as one vector, smooth network, against double precision;",
-        "for inference the error of the scores), step time and peak memory as a multiple of torch's. `-`: not run.",
+        "for inference the error of the scores), step time and peak memory as a multiple of torch's. An error",
+        "alone: proved, not measured. `-`: not run.",
     ]
     notes: list[str] = []
     for mode, title in (("train", "Training"), ("infer", "Inference")):
