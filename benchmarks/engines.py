@@ -34,27 +34,12 @@ def timed(step, warm=100, count=600):
     print(statistics.median(times))
 """
 
-PLAIN = {
-    "torch": """
+_TORCH = """
 import torch
 from ergometer.core import registry
 torch.set_num_threads(1); torch.manual_seed(0)
 net = registry.load("models", "lenet").make().train()
-optimizer = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
-x, y = torch.randn(16, 1, 28, 28), torch.randint(0, 10, (16,))
-def step():
-    loss = torch.nn.functional.cross_entropy(net(x), y)
-    loss.backward()
-    optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
-timed(step)
-""",
-    "torch_compile": """
-import torch
-from ergometer.core import registry
-torch.set_num_threads(1); torch.manual_seed(0)
-net = registry.load("models", "lenet").make().train()
-forward = torch.compile(net, options={"max_fusion_size": 1})
+forward = {forward}
 optimizer = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
 x, y = torch.randn(16, 1, 28, 28), torch.randint(0, 10, (16,))
 def step():
@@ -63,7 +48,11 @@ def step():
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
 timed(step)
-""",
+"""
+
+PLAIN = {
+    "torch": _TORCH.format(forward="net"),
+    "torch_compile": _TORCH.format(forward='torch.compile(net, options={"max_fusion_size": 1})'),
     "tinygrad": """
 import os
 os.environ |= {"CPU_COUNT": "1", "CC": "clang"}

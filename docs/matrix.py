@@ -68,17 +68,18 @@ def proved(model: str, mode: str, engines: list[str]) -> dict[str, Any]:
     """The same in a process of its own, which is stopped when it takes too long."""
     command = [sys.executable, __file__, "--prove", model, mode, *engines]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    found, clock = {}, threading.Timer(_LONGEST_S, process.send_signal, (signal.SIGINT,))
-    clock.start()
     assert process.stdout is not None
-    for line in process.stdout:
-        item = json.loads(line)
-        found[item.pop("key")] = item
-        clock.cancel()
+    found: dict[str, Any] = {}
+    while True:
         clock = threading.Timer(_LONGEST_S, process.send_signal, (signal.SIGINT,))
         clock.start()
+        line = process.stdout.readline()
+        clock.cancel()
+        if not line:
+            break
+        item = json.loads(line)
+        found[item.pop("key")] = item
         print(line, end="", file=sys.stderr, flush=True)
-    clock.cancel()
     process.wait()
     why = {"refused": f"not proved in {_LONGEST_S} s here"}
     return {f"{model} {engine} {mode}": why for engine in engines} | found

@@ -33,7 +33,7 @@ def record(number: int, status: str = "ok", **spec: Any) -> Record:
 SOME = [
     record(0, batch=1),
     record(1, batch=16),
-    record(2, batch=16, engine="mnn"),
+    record(2, batch=16, engine="mnn", input=(3, 32, 32)),
     record(3, model="resnet50", batch=16, options={"layout": "channels_last"}),
     record(4, model="conv_only:width=64,depth=4", status="failed"),
 ]
@@ -59,6 +59,7 @@ def store(tmp_path: Path) -> Store:
         ("status=failed", [4]),
         ("model=conv_only:width=64,depth=4,mode=train", [4]),
         ("host=pi,id=20260101-000002*", [2]),
+        ("input=3x32x32", [2]),
         ("batch=17", []),
     ],
 )

@@ -7,13 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from ergometer.core.errors import UnavailableError
+from ergometer.store.query import columns_of
 
 _SHORT = ("id", "status", "model", "engine", "mode", "batch", "step_time", "throughput", "peak_memory")
-
-
-def columns_of(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Every name that a row has, in the order in which they come up."""
-    return list(dict.fromkeys(name for row in rows for name in row))
 
 
 def csv_text(rows: Sequence[dict[str, Any]]) -> str:

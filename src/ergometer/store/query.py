@@ -1,6 +1,6 @@
 """Which records: `model=lenet,batch=1|2,engine=torch`, and the records that were found."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from typing import Any
@@ -64,9 +64,7 @@ def _text(record: Record, name: str) -> str:
     if name in _OWN:
         return str(record.spec.id if name == "spec_id" else getattr(record, name))
     if name in _SPEC:
-        value = getattr(record.spec, name)
-        joined = {"input": "x", "cores": "+"}.get(name, "+")
-        return joined.join(map(str, value)) if isinstance(value, tuple) else str(value)
+        return str(_plain(record.spec, name))
     return record.spec.options.get(name, "")
 
 
@@ -80,8 +78,7 @@ class Records(list[Record]):
     def to_dataframe(self) -> Any:
         """A data frame of pandas, or of polars where only that is installed."""
         rows = self.rows()
-        names = list(dict.fromkeys(name for row in rows for name in row))
-        columns = {name: [row.get(name) for row in rows] for name in names}
+        columns = {name: [row.get(name) for row in rows] for name in columns_of(rows)}
         for package in ("pandas", "polars"):
             try:
                 module = __import__(package)
@@ -91,12 +88,17 @@ class Records(list[Record]):
         raise UnavailableError("a data frame needs pandas or polars: pip install pandas.")
 
 
+def columns_of(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Every name that a row has, in the order in which they come up."""
+    return list(dict.fromkeys(name for row in rows for name in row))
+
+
 def _row(record: Record) -> dict[str, Any]:
     spec = record.spec
     row: dict[str, Any] = {"id": record.id, "started_at": record.started_at, "status": record.status}
     row |= {"reason": record.reason, "spec_id": spec.id, "warnings": "; ".join(record.warnings)}
     row |= {"processor": record.host.get("processor"), "cores_here": record.host.get("cores")}
-    row |= {name: _plain(getattr(spec, name)) for name in _SPEC}
+    row |= {name: _plain(spec, name) for name in _SPEC}
     row |= {f"option.{name}": value for name, value in spec.options.items()}
     for name, metric in record.metrics.items():
         row[name] = metric.value
@@ -104,5 +106,7 @@ def _row(record: Record) -> dict[str, Any]:
     return row
 
 
-def _plain(value: Any) -> Any:
-    return "+".join(map(str, value)) if isinstance(value, Iterable) and not isinstance(value, str) else value
+def _plain(spec: Spec, name: str) -> Any:
+    """A field as a user writes it: 3x32x32, or 0+2 for several."""
+    value = getattr(spec, name)
+    return ("x" if name == "input" else "+").join(map(str, value)) if isinstance(value, tuple) else value
