@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ergometer.core.errors import UnavailableError
+from ergometer.core.quantity import format_value
 from ergometer.store.query import columns_of
 
 _SHORT = ("id", "status", "model", "engine", "mode", "batch", "step_time", "throughput", "peak_memory")
@@ -31,7 +32,9 @@ def markdown(rows: Sequence[dict[str, Any]]) -> str:
 def _cell(row: dict[str, Any], name: str) -> str:
     value = row.get(name)
     if f"{name}.unit" in row:
-        return f"{value:.6g} {row[f'{name}.unit']}"
+        return format_value(row[name], row[f"{name}.unit"])
+    if name == "status" and "unstable" in row["warnings"]:
+        return f"{value} (unstable)"
     text = "" if value is None else str(value)
     return text.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")
 
