@@ -13,17 +13,19 @@ $(STAMP): pyproject.toml constraints.txt hatch_build.py src/ergometer/sensors/be
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[torch,mnn,litert,tinygrad,onnxruntime,openvino,ncnn,nvidia,data,atari,onnx,dev]'
 	command -v clang > /dev/null || { apt-get update -qq && apt-get install -y -qq clang; } || echo "tinygrad needs clang: install it"
 	ls /etc/OpenCL/vendors/*.icd > /dev/null 2>&1 || { apt-get update -qq && apt-get install -y -qq ocl-icd-libopencl1 pocl-opencl-icd; } || echo "tinygrad on OpenCL needs a driver, such as pocl-opencl-icd: install it"
+	command -v chromium chromium-browser google-chrome > /dev/null || { apt-get update -qq && apt-get install -y -qq chromium; } || echo "the tests of pages need Chromium: install it"
 	touch $(STAMP)
 
 run: setup
 	$(BIN)/ergo run lenet mobilenet_v2 --batch 4
 	$(BIN)/ergo show last --phases
 	$(BIN)/ergo show last --layers --top 12
+	$(BIN)/ergo report last -o report.html && echo "report.html shows it as a page"
 
 # What computes uses both cores, a process on each; what measures needs the machine to itself.
 test: setup
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 tests/unit tests/contract
-	$(BIN)/pytest tests/flow
+	$(BIN)/pytest tests/flow tests/browser
 
 # Every network of the suite through `ergo run`, and the largest at their full size: some minutes.
 test-slow: setup

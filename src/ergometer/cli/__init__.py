@@ -15,6 +15,8 @@ COMMANDS = {
     "runs": "what is in the store",
     "show": "one run in full; where its time went by phase, layer or op",
     "compare": "two runs or sets of runs: faster, slower or no difference",
+    "report": "a page about runs, to look at and to pass on",
+    "ui": "a local page over the whole store: filter, plot, compare, watch",
     "trace": "one run for Perfetto: ops, layers and phases with power, temperature and memory beside them",
     "export": "records as CSV, JSON, Parquet or Markdown",
     "import": "take records of another device into the store",

@@ -25,8 +25,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    from dataclasses import asdict
-
     from ergometer.report import comparison, machine, terminal
     from ergometer.store.database import Store
 
@@ -48,7 +46,8 @@ def execute(arguments: argparse.Namespace) -> int:
         for remark in remarks:
             out.print(f"• {terminal.escape(remark)}")
     if arguments.json:
-        found = [asdict(row) | {"verdict": row.words} for row in rows]
         sides = {"A": [record.id for record in first], "B": [record.id for record in second]}
-        machine.write_json(sides | {"metrics": found, "differing": fields, "remarks": remarks}, arguments.json)
+        machine.write_json(
+            sides | {"metrics": comparison.as_json(rows), "differing": fields, "remarks": remarks}, arguments.json
+        )
     return 1 if any(limit.broken_by(row) for limit in limits for row in rows) else 0

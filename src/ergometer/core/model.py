@@ -34,11 +34,29 @@ class Pass:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """What a paper measured on its own device: batch size -> value in the unit that the metric has here.
+
+    options, input: those with which the network is the paper's, if not the network's own.
+    """
+
+    paper: str
+    device: str
+    engine: str
+    mode: str
+    metric: str
+    values: dict[int, float]
+    options: str = ""
+    input: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
     """build(input, classes, **options) returns the module, which maps a batch to scores, classes last.
 
     parameters, macs: true counts (macs forward, of one sample) with the default input, classes and options.
     papers: what each paper states, shown beside the true counts and never used as a result.
+    published: what papers measured with it, shown beside what is measured here.
     classes: 0 where the options decide. smallest, largest: bounds of height and width, or of a sequence.
     alone: the smallest at which one sample alone can be trained on; below, batch-norm would see a single value.
     options: default (a whole number), or the choices (the first is the default).
@@ -59,6 +77,7 @@ class Model:
     parameters: int | None = None
     macs: int | None = None
     papers: dict[str, str] = field(default_factory=dict)
+    published: tuple[Published, ...] = ()
     smallest: int = 1
     alone: int = 0
     largest: int | None = None

@@ -1,7 +1,7 @@
 """Two sets of records side by side: the verdict on each metric, and what else is different between them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +76,10 @@ def _values(record: Record, name: str) -> list[float]:
             times = spans.duration_s
             return [float(time if name == "step_time" else record.spec.batch / time) for time in times]
     return [record.metrics[name].value]
+
+
+def as_json(found: Sequence[Row]) -> list[dict[str, Any]]:
+    return [asdict(row) | {"verdict": row.words} for row in found]
 
 
 def remarks(first: Sequence[Record], second: Sequence[Record]) -> list[str]:

@@ -1,6 +1,7 @@
 """One Spec -> one Record: starts the worker and the sampler, waits, and writes down how it ended."""
 
 import json
+import math
 import os
 import select
 import signal
@@ -29,12 +30,13 @@ from ergometer.run.lowering import StoppedError, ready
 from ergometer.run.prove import proof_of
 from ergometer.run.sampling import Sampling
 from ergometer.store.database import Store
-from ergometer.store.home import Lock, write_json
+from ergometer.store.home import PROGRESS, Lock, write_json
 from ergometer.store.samples import Samples
 from ergometer.store.spans import SpanTable
 
 HANG_S = 300.0
 _GRACE_S = 5.0
+_NOTE_S = 1.0
 
 
 @dataclass(slots=True)
@@ -79,6 +81,7 @@ def one_at_a_time(store: Store, tell: Callable[[str], None]) -> Iterator[None]:
 def run_spec(spec: Spec, store: Store, watch: Watch, interrupt: Interrupt, *, hang_s: float = HANG_S) -> Record:
     """Run one Spec in a fresh worker. Whatever happens to the worker, there is a Record."""
     run, record = begin(store, spec)
+    watch = _noted(watch, run.path / PROGRESS)
     try:
         write_json(run.path / "spec.json", spec.to_json())
         try:
@@ -91,7 +94,23 @@ def run_spec(spec: Spec, store: Store, watch: Watch, interrupt: Interrupt, *, ha
             return store_record(store, ended(record, Findings(), "failed", str(error)))
         return _Run(spec, run, record, store, watch, interrupt, hang_s, bundle).finish(proof)
     finally:
+        (run.path / PROGRESS).unlink(missing_ok=True)
         run.close()
+
+
+def _noted(watch: Watch, path: Path) -> Watch:
+    """The same, which also leaves a note for `ergo ui` where the run is: at every stage, and once in a while."""
+    last, stage = -math.inf, ""
+
+    def both(progress: Progress) -> None:
+        nonlocal last, stage
+        watch(progress)
+        if progress.stage != stage or time.monotonic() - last >= _NOTE_S:
+            last, stage = time.monotonic(), progress.stage
+            said = {"stage": stage, "step": progress.step, "rate": progress.rate, "live": progress.live}
+            write_json(path, said, lasting=False)
+
+    return both
 
 
 def prepare(spec: Spec, watch: Watch, interrupt: Interrupt) -> tuple[Path | None, Proof | None]:

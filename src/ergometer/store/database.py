@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -19,18 +20,21 @@ from ergometer.store.query import Query, Records
 
 _BUSY_S = 30
 LOCK = "lock"
+LISTED = ("throughput", "step_time", "energy_per_step", "peak_memory")
 T = TypeVar("T")
 
 
-def _configure(raw: Any, _: Any) -> None:
+def _configure(read_only: bool, raw: Any, _: Any) -> None:
     raw.isolation_level = None  # transactions are begun here, not by the driver
     raw.execute("PRAGMA foreign_keys=ON")
+    if read_only:
+        raw.execute("PRAGMA query_only=ON")
 
 
 class Store:
     """All Records of one home directory. Safe for several processes at once."""
 
-    def __init__(self, base: Path | None = None):
+    def __init__(self, base: Path | None = None, *, read_only: bool = False):
         self.base = (base or places.home()).absolute()
         self.path = self.base / "ergometer.db"
         try:
@@ -38,7 +42,7 @@ class Store:
         except OSError as error:
             raise places.cannot_write(self.base, error) from error
         self._engine = create_engine(f"sqlite:///{self.path}", connect_args={"timeout": _BUSY_S}, poolclass=NullPool)
-        event.listen(self._engine, "connect", _configure)
+        event.listen(self._engine, "connect", partial(_configure, read_only))
         have = self._run(applied)
         if have > NEWEST:
             raise StoreError(
@@ -71,6 +75,10 @@ class Store:
 
     def close(self) -> None:
         self._engine.dispose()
+
+    def reading(self) -> "Store":
+        """The same store, which cannot be written to."""
+        return Store(self.base, read_only=True)
 
     def put(self, record: Record) -> None:
         """Insert the record, or replace the one with its id, in one transaction."""
@@ -117,13 +125,34 @@ class Store:
         rows = self._run(lambda connection: connection.execute(sql, values).all())
         return Records(record for record in map(self._record, rows) if asked.holds(record))
 
-    def find(self, text: str, status: str) -> Records:
-        """The run of that id, or the runs that a query chooses, of those that ended with this status."""
+    def listing(self) -> list[list[Any]]:
+        """[id, started_at, status, model, engine, mode, batch, warned, estimated, *LISTED] of every run, newest first.
+
+        estimated: the names of those that are. Quick for any number of runs: no record is read whole.
+        """
+        costs = ", ".join(f"MAX(CASE WHEN name = '{name}' THEN value END)" for name in LISTED)
+        names = ", ".join(f"'{name}'" for name in LISTED)
+        estimated = "group_concat(CASE WHEN source = 'estimated' THEN name END)"
+        sql = (
+            "SELECT id, started_at, status, model, engine, mode, batch, instr(record, '\"warnings\": []') = 0, m.* "
+            f"FROM runs LEFT JOIN (SELECT run_id, {estimated}, {costs} FROM metrics "
+            f"WHERE name IN ({names}) GROUP BY run_id) m ON m.run_id = id ORDER BY started_at DESC, runs.rowid DESC"
+        )
+        rows = self._run(lambda connection: connection.execute(text(sql)).all())
+        found = [[*row[:8], *row[9:]] for row in rows]
+        for row in found:
+            if row[2] == "running" and not places.is_held(self.base / "runs" / row[0] / LOCK):
+                row[2] = "interrupted"
+        return found
+
+    def find(self, text: str, status: str | None = None) -> Records:
+        """The run of that id, or those that a query chooses; only with this status, if it is given."""
         found = self.query(text) if "=" in text else Records([self.get(text)])
-        right = Records(record for record in found if record.status == status)
+        right = Records(record for record in found if status in (None, record.status))
         if not right:
+            what = f"run with status {status}" if status else "run"
             others = f" ({len(found)} ended otherwise)" if found else ""
-            raise UsageError(f"no run with status {status} matches {text!r}{others}: `ergo runs` lists what there is.")
+            raise UsageError(f"no {what} matches {text!r}{others}: `ergo runs` lists what there is.")
         return right
 
     def get(self, run: str) -> Record:

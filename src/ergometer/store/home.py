@@ -9,6 +9,7 @@ from typing import IO, Any
 
 from ergometer.core.errors import StoreError
 
+PROGRESS = "progress.json"  # in the directory of a run that goes on
 _NEEDED_BYTES = 32 << 20
 
 
@@ -44,15 +45,16 @@ def make_run_directory(base: Path, run_id: str) -> Path:
     return directory
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Replace the file in one step: a reader or a crash never sees half of it."""
+def write_json(path: Path, value: Any, *, lasting: bool = True) -> None:
+    """Replace the file in one step: a reader or a crash never sees half of it. lasting: it survives a power cut."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with open(temporary, "w") as file:
             json.dump(value, file, indent=1)
             file.write("\n")
-            file.flush()
-            os.fsync(file.fileno())
+            if lasting:
+                file.flush()
+                os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
