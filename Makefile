@@ -24,8 +24,8 @@ run: setup
 
 # What computes uses both cores, a process on each; what measures needs the machine to itself.
 test: setup
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 tests/unit tests/contract
-	$(BIN)/pytest tests/flow tests/browser
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 tests/unit tests/contract tests/browser
+	$(BIN)/pytest tests/flow
 
 # Every network of the suite through `ergo run`, and the largest at their full size: some minutes.
 test-slow: setup

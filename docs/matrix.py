@@ -20,7 +20,7 @@ from typing import Any
 
 from ergometer.core import registry
 from ergometer.core.errors import ErgoError
-from ergometer.core.quantity import format_shape
+from ergometer.core.quantity import format_shape, format_value
 from ergometer.core.spec import Spec
 from ergometer.run.environment import probe_of, versions_of
 from ergometer.run.prove import BATCH, proof_of, rehearsed
@@ -164,7 +164,7 @@ def _cell(results: dict[str, Any], model: str, engine: str, mode: str, notes: li
             notes.append(found["refused"])
         return f"no ({notes.index(found['refused']) + 1})"
     if engine == "torch":
-        return f"{found['step_time'] * 1e3:.1f} ms, {found['peak_memory'] / 1e6:.0f} MB"
+        return f"{format_value(found['step_time'], 's')}, {format_value(found['peak_memory'], 'B')}"
     if "step_time" not in base or "step_time" not in found:
         return f"{found['gradient']:.0e}"
     times, memory = (found[name] / base[name] for name in ("step_time", "peak_memory"))

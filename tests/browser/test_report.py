@@ -130,6 +130,8 @@ def test_several_runs_are_shown_over_what_differs(
     assert page.inner_text(".verdict").startswith("5 runs")
     assert page.locator("#sweep canvas").count() == 4
     assert page.locator("#sweep select option").all_inner_texts() == ["batch", "engine"]
+    newest = page.locator("#sweep .legend li").all_inner_texts()
+    assert newest[:2] == ["torch", "mnn"]
     page.locator("#sweep select").select_option("engine")
     assert page.locator("#sweep .bars li").count() == 4 * 5
     page.locator("tbody a").first.click()

@@ -51,6 +51,13 @@ def test_filter_open_and_compare(
     assert page.locator("tbody tr").count() == 3
     page.get_by_role("searchbox").fill("lenet batch=16")
     assert page.locator("tbody tr").count() == 2 and "2 of 3" in page.inner_text("output")
+    page.get_by_role("searchbox").fill("")
+    page.get_by_label("plot").check()
+    lenet = page.locator("#sweep figure", has_text="Step time").locator("li", has_text="lenet")
+    page.locator("#sweep select").select_option("model")
+    assert "20 ms" in lenet.inner_text(), "of two runs with the same settings, the newer"
+    page.get_by_label("plot").uncheck()
+    page.get_by_role("searchbox").fill("lenet batch=16")
     keep(page, "ui-list-1280")
     page.locator("tbody tr").nth(1).get_by_role("checkbox").check()
     page.locator("tbody tr").nth(0).get_by_role("checkbox").check()

@@ -10,6 +10,7 @@ COMMANDS = {
     "list": "models, engines, sensors or data sets",
     "show-model": "the layers of a network: shapes, parameters, multiply-accumulates, activations",
     "run": "measure a network's training or inference; a list of values is a sweep",
+    "tune": "find the engine and settings that are best for a network here",
     "verify": "prove an engine's gradients and updates against double precision",
     "bundle": "make a network ready for a device that has no torch",
     "runs": "what is in the store",

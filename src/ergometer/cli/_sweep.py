@@ -5,6 +5,7 @@ import itertools
 import shutil
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,6 +28,7 @@ from ergometer.store.bundle import is_bundle, manifest_of
 from ergometer.store.bundle_file import unpack
 from ergometer.store.database import Store
 
+AUTO = "auto"  # stands for the engine that is best here
 _REDRAW_S = 0.5
 _PROBE_S = 3.0
 
@@ -157,9 +159,12 @@ def _engines(text: str | None, models: list[str]) -> list[tuple[str, dict[str, s
         if len(own) > 1 or not all(map(is_bundle, models)):
             raise UsageError("these models need different engines: run each bundle by itself.")
         return [(name, {}) for name in own]
-    found = []
+    found: list[tuple[str, dict[str, str]]] = []
     for word in _names(text or "torch"):
         name, _, options = word.partition(":")
+        if word == AUTO and not own:
+            found.append((AUTO, {}))
+            continue
         if own - {name}:
             raise UsageError(f"the bundle was made for {' and '.join(own)}, not for {name}: leave out --engine.")
         choices = registry.load("engines", name).options
@@ -174,8 +179,8 @@ def _engines(text: str | None, models: list[str]) -> list[tuple[str, dict[str, s
 
 def _check_engines(engines: list[str], devices: list[str]) -> None:
     """UnavailableError unless one of them works here: one that does not is a row of the sweep that says why."""
-    probes = [(name, probe_of(name, device)) for name in engines for device in devices]
-    if not any(probe.ok for _, probe in probes):
+    probes = [(name, probe_of(name, device)) for name in engines for device in devices if name != AUTO]
+    if probes and not any(probe.ok for _, probe in probes):
         name, probe = probes[0]
         remedy = f": {probe.remedy}" if probe.remedy else ""
         raise UnavailableError(f"engine {name} does not work here, {probe.reason}{remedy}.")
@@ -288,12 +293,20 @@ def describe(spec: Spec) -> str:
     return f"{spec.model} {spec.mode} batch {spec.batch}{extra}, {spec.engine_text}"
 
 
-def run_all(specs: list[Spec], *, hang_s: float) -> list[Record]:
-    """Run the specs in order; a run that fails is a record and the next goes on. Ctrl-C ends the sweep."""
+Choose = Callable[[Spec, Interrupt], Spec]
+
+
+def run_all(specs: list[Spec], *, hang_s: float, choose: Choose) -> list[Record]:
+    """Run the specs in order; a run that fails is a record and the next goes on. Ctrl-C ends the sweep.
+
+    choose: the spec with an engine, for one whose engine is to be found.
+    """
     records: list[Record] = []
     display = Display(len(specs))
     with Store() as store, one_at_a_time(store, display.tell), Interrupt() as interrupt:
         for spec in specs:
+            if spec.engine == AUTO:
+                spec = choose(spec, interrupt)
             display.begin(spec)
             try:
                 records.append(run_spec(spec, store, display.watch, interrupt, hang_s=hang_s))

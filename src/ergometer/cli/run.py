@@ -15,6 +15,7 @@ examples:
   ergo run lenet --data mnist --batch 32
   ergo run mobilenet_v2 --engine torch,mnn,litert,tinygrad --batch 1,2,4
   ergo run squeezenet --batch 1,64 --memory-limit 1GB
+  ergo run resnet_reduced --batch 8 --engine auto
 exit status: 0 if every run ended ok, 1 if one did not, 2 for a wrong request, 3 if something is missing here,
 4 if the store cannot be used, 130 if interrupted.
 """
@@ -34,8 +35,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add(
         "--engine",
         metavar="NAME,...",
-        help="from `ergo list engines`, with options as in torch:precision=bf16 (default torch)",
+        help="from `ergo list engines`, with options as in torch:precision=bf16; auto: the best here (default torch)",
     )
+    add("--goal", default="time", metavar="time|energy|memory", help="what --engine auto makes small (default time)")
     add("--device", default="cpu", metavar="NAME,...", help="such as cpu, cuda or opencl (default cpu)")
     add("--threads", metavar="N,...", help="threads of the engine (default: its own choice, or one per pinned core)")
     add("--cores", action="append", metavar="LIST", help="pin to cores: 0,2 or 0-3, big or little; repeat for a sweep")
@@ -59,7 +61,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
+    from functools import partial
+
     from ergometer.cli._sweep import run_all, specs_of
+    from ergometer.cli._tuning import checked_goal, chosen
     from ergometer.core.errors import UsageError
     from ergometer.core.quantity import parse_seconds
     from ergometer.report import machine, terminal
@@ -71,7 +76,7 @@ def execute(arguments: argparse.Namespace) -> int:
     hang_s = parse_seconds(arguments.hang_timeout)
     if hang_s < 1:
         raise UsageError(f"--hang-timeout {arguments.hang_timeout} is out of range: give 1s or more.")
-    records = run_all(specs, hang_s=hang_s)
+    records = run_all(specs, hang_s=hang_s, choose=partial(chosen, checked_goal(arguments.goal)))
     if arguments.json != "-":
         out = terminal.console()
         out.print(terminal.results(records))

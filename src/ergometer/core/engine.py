@@ -77,6 +77,7 @@ class Engine(Protocol):
     """options: by name, the choices that `--engine NAME:option=choice` gives; the first is the default.
 
     portable: it runs canonical graphs, made ready by `build`, and not torch modules.
+    slow_start: it compiles for so long before its first step that it is not tried without being asked for.
 
     untraced: why it cannot time single operations; empty if it can. strict: the largest relative error that a
     gradient may have against double precision in a smooth network (all together: a tenth). loose: that all gradients
@@ -90,6 +91,7 @@ class Engine(Protocol):
     modes: tuple[str, ...]
     options: dict[str, tuple[str, ...]]
     portable: bool
+    slow_start: bool
     untraced: str
     strict: float
     loose: float

@@ -54,6 +54,7 @@ class Portable(ABC):
     modes: tuple[str, ...] = ("train", "infer")
     options: ClassVar[dict[str, tuple[str, ...]]] = {}
     portable = True
+    slow_start = False
     untraced = "it does not tell the time of single operations"
     strict = 0.02
     loose = 0.1

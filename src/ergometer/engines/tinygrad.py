@@ -31,6 +31,7 @@ class Tinygrad(Portable):
     distribution = "tinygrad"
     oldest = (0, 14)
     before = (0, 15)
+    slow_start = True
     devices = ("cpu", "opencl", "cuda")
     untraced = ""
 

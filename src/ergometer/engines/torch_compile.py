@@ -17,6 +17,7 @@ from ergometer.engines.torch.engine import Torch
 class TorchCompile(Torch):
     name = "torch_compile"
     title = "PyTorch, torch.compile; SGD with momentum"
+    slow_start = True
     untraced = "a compiled step has no single operations to time"
 
     def probe(self, device: str) -> Probe:

@@ -31,6 +31,7 @@ __all__ = [
     "runs",
     "shares",
     "status_text",
+    "tuning",
 ]
 
 _STYLES = {"ok": "green", "running": "cyan", "interrupted": "yellow", "out_of_memory": "yellow"}
@@ -241,6 +242,12 @@ def comparison(rows: Sequence[Row]) -> Fitted:
         shown_rows.append([row.metric, *medians, ratio, between, p, n, verdict])
     columns = ["metric", "A", "B", "B / A", "95 % interval", "p", "n", "B is"]
     return Fitted("", columns, shown_rows, left=("metric", "n", "B is"), drop=("n", "p"))
+
+
+def tuning(title: str, rows: Sequence[Sequence[str]]) -> Fitted:
+    """Every setting that was tried: in how many rounds, what it cost in the last, and why it is out."""
+    columns = ["setting", "rounds", "cost", "result"]
+    return Fitted(escape(title), columns, [[escape(cell) for cell in row] for row in rows], left=("setting", "result"))
 
 
 def metrics(record: Record) -> Fitted:

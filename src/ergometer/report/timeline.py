@@ -19,7 +19,7 @@ from ergometer.store.samples import Samples, Timeline
 from ergometer.store.spans import SpanTable
 
 TICK_NS = 100_000
-MOST_VALUES = 2_000_000  # of all channels, on one page
+MOST_VALUES = 1_500_000  # of all channels, on one page
 _SHORT = 4000  # samples that are never averaged
 _ABSENT = 65535
 _RATES = {"J": ("W", 1.0), "s": ("%", 100.0)}  # what a counter of these is per second: power, and share of a core

@@ -39,22 +39,15 @@ _MANY = 64  # samples on which a lower precision is compared
 
 def proof_of(spec: Spec, interrupt: Interrupt | None = None, *, anew: bool = False) -> Proof:
     """The proof of this engine and network, from an earlier time if there is one for the engine's version."""
-    engine: Engine = registry.load("engines", spec.engine)()
-    small = rehearsed(spec)
-    versions = versions_of(spec.engine, spec.device)
-    facts = {
-        "format": [FORMAT, 1],
-        "engine": [spec.engine, spec.device, versions],
-        "model": [small.model, small.input, spec.classes, spec.options, spec.mode],
-    }
-    path = home() / "proofs" / f"{make_key(facts)}.json"
-    known = None if anew else _read(path)
+    known = None if anew else known_proof(spec)
     if known is not None:
         return known
+    engine: Engine = registry.load("engines", spec.engine)()
+    small, path = rehearsed(spec), _place(spec)
     rehearsal = _prove_bundle if is_bundle(spec.model) else _prove
     proof = Proof(
         engine=spec.engine_text,
-        versions=versions,
+        versions=versions_of(spec.engine, spec.device),
         model=spec.model,
         mode=spec.mode,
         variants=rehearsal(small, engine, interrupt),
@@ -65,10 +58,21 @@ def proof_of(spec: Spec, interrupt: Interrupt | None = None, *, anew: bool = Fal
     return proof
 
 
-def _read(path: Path) -> Proof | None:
+def _place(spec: Spec) -> Path:
+    """Where the proof is kept: another place for another version of the engine."""
+    small = rehearsed(spec)
+    facts = {
+        "format": [FORMAT, 1],
+        "engine": [spec.engine, spec.device, versions_of(spec.engine, spec.device)],
+        "model": [small.model, small.input, spec.classes, spec.options, spec.mode],
+    }
+    return home() / "proofs" / f"{make_key(facts)}.json"
+
+
+def known_proof(spec: Spec) -> Proof | None:
     """A proof of an earlier time; None if there is none that can be read."""
     try:
-        proof = Proof(**json.loads(path.read_text()))
+        proof = Proof(**json.loads(_place(spec).read_text()))
         return proof if proof.variants and all(proof.listed(name) for name in proof.variants) else None
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None

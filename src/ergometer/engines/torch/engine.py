@@ -32,6 +32,7 @@ class Torch:
         "precision": ("float32", "bf16"),
     }
     portable = False
+    slow_start = False
     untraced = ""
     strict = 0.02
     loose = 0.1

@@ -45,7 +45,8 @@ function formatTicks(ticks, unit) {
   const scaled = SCALED.has(unit) && most > 0;
   const [factor, prefix] = (scaled && PREFIXES.find(([size]) => most >= size * 0.9995)) || [1, ""];
   const places = Math.min(9, Math.max(0, -Math.floor(Math.log10(apart / factor) + 1e-9)));
-  return ticks.map((tick) => (tick === null ? "" : `${Number((tick / factor).toFixed(places))} ${prefix}${unit}`.trim()));
+  const named = unit.length > 3 ? "" : `${prefix}${unit}`; // a long one stands above the plot
+  return ticks.map((tick) => (tick === null ? "" : `${Number((tick / factor).toFixed(places))} ${named}`.trim()));
 }
 
 function percent(share) {

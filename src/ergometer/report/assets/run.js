@@ -1,7 +1,7 @@
 const LABELS = { step_time: "Step time", throughput: "Throughput", energy_per_step: "Energy a step", peak_memory: "Peak memory", wall_time: "Time", energy: "Energy" };
 
 function chip(run) {
-  const text = run.status === "ok" && run.tone === "doubtful" ? "ok, with warnings" : run.status.replace("_", " ");
+  const text = run.status === "ok" && run.tone === "doubtful" ? "ok, warned" : run.status.replace("_", " ");
   return h("span", { class: `chip ${run.tone}` }, text);
 }
 

@@ -1,7 +1,7 @@
 /* The pages of `ergo ui`: a list of all runs, one run, two compared. The address after # says which. */
 const token = new URLSearchParams(location.search).get("token") || "";
 const PAGE_ROWS = 100;
-const state = { version: "", runs: [], words: "", chosen: [], rows: PAGE_ROWS, history: new Map() };
+const state = { version: "", runs: [], words: "", chosen: [], rows: PAGE_ROWS };
 
 async function ask(path, values) {
   const query = new URLSearchParams({ ...values, token });
@@ -87,29 +87,42 @@ function listView() {
 }
 
 /* A run that goes on: its stage, its steps, and the latest readings as they come. */
-function liveView(run) {
-  const past = state.history.get(run.id) || [];
-  state.history.set(run.id, past);
-  const values = run.progress.live || {};
-  past.push({ t: Date.now() / 1000, values: { "steps a second": run.progress.rate ?? null, ...values } });
-  const names = [...new Set(past.flatMap((item) => Object.keys(item.values)))];
-  const hosts = names.map((name) => [name, h("div", { class: "plot" })]);
-  frame(h("article", { class: "run", "data-run": run.id }, h("h2", null, title(run), " ", chip(run)),
-    h("p", { class: "verdict doubtful" }, `It is running: stage ${run.progress.stage || "start"}${run.progress.step ? `, step ${run.progress.step}` : ""}${run.progress.rate ? `, ${digits(run.progress.rate)} steps a second` : ""}.`),
-    h("div", { class: "two" }, hosts.map(([name, host]) => h("figure", { class: "chart" }, h("figcaption", null, name), host)))));
-  for (const [at, [name, host]] of hosts.entries()) {
-    plot(host, { height: 140, axes: axes("", (_, ticks) => ticks.map((tick) => `${tick} s`), ""), scales: { x: { time: false } }, cursor: { show: false },
-      series: [{}, { stroke: colour(at), width: 1.5, points: { show: true, size: 4 } }] }, [past.map((item) => item.t - past[0].t), past.map((item) => item.values[name] ?? null)]);
+class Live {
+  constructor(run) {
+    this.id = run.id;
+    this.past = [];
+    this.charts = new Map();
+    this.said = h("p", { class: "verdict doubtful", role: "status" });
+    this.plots = h("div", { class: "two" });
+    frame(h("article", { class: "run", "data-run": run.id }, h("h2", null, title(run), " ", chip(run)), this.said, this.plots));
+    this.take(run);
+  }
+
+  take(run) {
+    const { stage, step, rate, live } = run.progress;
+    this.said.textContent = `It is running: stage ${stage || "start"}${step ? `, step ${step}` : ""}${rate ? `, ${digits(rate)} steps a second` : ""}.`;
+    this.past.push({ t: Date.now() / 1000, values: { "steps a second": rate ?? null, ...live } });
+    for (const name of new Set(this.past.flatMap((item) => Object.keys(item.values)))) {
+      if (!this.charts.has(name)) this.charts.set(name, this.chart(name));
+      this.charts.get(name).setData([this.past.map((item) => item.t - this.past[0].t), this.past.map((item) => item.values[name] ?? null)]);
+    }
+  }
+
+  chart(name) {
+    const host = h("div", { class: "plot" });
+    this.plots.append(h("figure", { class: "chart" }, h("figcaption", null, name), host));
+    return plot(host, { height: 140, axes: axes("", (_, ticks) => formatTicks(ticks, "s"), ""), scales: { x: { time: false } }, cursor: { show: false },
+      series: [{}, { stroke: colour(this.charts.size), width: 1.5, points: { show: true, size: 4 } }] }, [[0], [null]]);
   }
 }
 
 async function runPage(id) {
   const run = await ask(`/api/runs/${id}`);
   if (run.progress) {
-    liveView(run);
+    const live = new Live(run);
     return async () => {
       const now = await ask(`/api/runs/${id}`);
-      if (now.progress) liveView(now);
+      if (now.progress) live.take(now);
       else route();
     };
   }

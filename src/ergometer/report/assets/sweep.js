@@ -15,9 +15,11 @@ function overview(runs, link) {
 }
 
 function sweep(runs) {
-  const right = runs.filter((run) => run.status === "ok");
+  const right = runs.filter((run) => run.status === "ok").sort((a, b) => (a.started_at < b.started_at ? -1 : 1));
   const fields = right.map(fieldsOf);
-  const varying = fields.length ? Object.keys(fields[0]).filter((name) => new Set(fields.map((item) => item[name])).size > 1) : [];
+  const differing = fields.length ? Object.keys(fields[0]).filter((name) => new Set(fields.map((item) => item[name])).size > 1) : [];
+  // The day tells runs apart only where nothing else does.
+  const varying = differing.length > 1 ? differing.filter((name) => name !== "day") : differing;
   if (!varying.length) return { element: null, after: () => {} };
   const charts = h("div", { class: "two" });
   const choose = h("select", { "aria-label": "over", onchange: () => draw() }, varying.map((name) => h("option", { value: name }, name)));
@@ -43,7 +45,7 @@ function sweep(runs) {
       }
       const host = h("div", { class: "plot" });
       later.push(() => sweepPlot(host, x, [...lines].map(([key, points]) => ({ name: key, values: x.map((at) => value(points, at)?.value ?? null) })), unit, over));
-      return h("figure", { class: "chart" }, h("figcaption", null, `${label} over ${over}`), host, lines.size > 1 ? legend([...lines.keys()]) : null);
+      return h("figure", { class: "chart" }, h("figcaption", null, `${label} over ${over}${unit.length > 3 ? `, ${unit}` : ""}`), host, lines.size > 1 ? legend([...lines.keys()]) : null);
     }));
     later.forEach((act) => act());
   };

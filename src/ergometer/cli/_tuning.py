@@ -1,0 +1,126 @@
+"""Searches for the best setting on behalf of `ergo tune` and of `ergo run --engine auto`."""
+
+import argparse
+import sys
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ergometer.cli._sweep import specs_of
+from ergometer.core import registry
+from ergometer.core.errors import UsageError
+from ergometer.core.quantity import format_value, parse_seconds
+from ergometer.core.spec import Spec
+from ergometer.run.interrupt import Interrupt
+from ergometer.run.parent import one_at_a_time
+from ergometer.run.tune import GOALS, Tuned, describe_setting, tuned
+from ergometer.store.database import Store
+
+_UNITS = {"time": "s", "energy": "J", "memory": "B"}
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a search found, as text."""
+
+    found: Tuned
+    title: str
+    rows: list[list[str]]
+    verdict: str
+
+
+def tune_all(arguments: argparse.Namespace) -> list[Shown]:
+    """One search for every network and batch size."""
+    goal, limit_s = checked_goal(arguments.goal), parse_seconds(arguments.time)
+    if limit_s < 1:
+        raise UsageError(f"--time {arguments.time} is out of range: give 1s or more.")
+    engines = arguments.engine.split(",") if arguments.engine else []
+    for name in engines:
+        registry.load("engines", name)
+    arguments.engine = "torch"  # each spec stands for all engines
+    specs = specs_of(argparse.Namespace(**(_RUN_DEFAULTS | vars(arguments) | {"time": None})))
+    with Store() as store, one_at_a_time(store, tell), Interrupt() as interrupt:
+        return [
+            _shown(
+                tuned(
+                    spec,
+                    goal=goal,
+                    engines=engines,
+                    interrupt=interrupt,
+                    tell=tell,
+                    limit_s=limit_s,
+                    anew=arguments.anew,
+                )
+            )
+            for spec in specs
+        ]
+
+
+# What `ergo run` can be told and a search is not.
+_RUN_DEFAULTS: dict[str, Any] = {
+    **dict.fromkeys(("threads", "cores", "data", "data_dir", "steps", "warmup", "sensors")),
+    **{"seed": 0, "trace_steps": 0, "period": "100ms"},
+}
+
+
+def checked_goal(goal: str) -> str:
+    if goal not in GOALS:
+        raise UsageError(f"--goal {goal!r} does not exist: choose from {', '.join(GOALS)}.")
+    return goal
+
+
+def chosen(goal: str, spec: Spec, interrupt: Interrupt) -> Spec:
+    """The spec of `--engine auto` with the best setting, searched for if none is remembered."""
+    found = tuned(replace(spec, engine="torch"), goal=goal, engines=[], interrupt=interrupt, tell=tell)
+    how = "remembered" if found.remembered else f"found in {found.took_s:.0f} s"
+    tell(f"auto: {describe_setting(found.spec)} ({how})")
+    return replace(spec, **{name: getattr(found.spec, name) for name in ("engine", "options", "threads", "cores")})
+
+
+def tell(text: str) -> None:
+    print(f"ergo: {text}", file=sys.stderr, flush=True)
+
+
+def _shown(found: Tuned) -> Shown:
+    unit = _UNITS[found.goal]
+    measured = [trial for trial in found.trials if trial.values]
+    order = sorted(measured, key=lambda trial: (-len(trial.values), trial.values[-1]))
+    rows = []
+    for trial in [*order, *(trial for trial in found.trials if not trial.values)]:
+        shown = format_value(trial.values[-1], unit) if trial.values else "-"
+        said = "best" if trial.spec == found.spec and trial.values else trial.why
+        rows.append(
+            [
+                describe_setting(trial.spec) if trial.values else trial.spec.engine_text,
+                str(len(trial.values)),
+                shown,
+                said,
+            ]
+        )
+    best = order[0].values[-1]
+    plain = next((trial.values[-1] for trial in measured if trial.spec.engine == "torch"), None)
+    beside = f", {plain / best:.2f} times as good as torch by itself" if plain and best else ""
+    how = "remembered from an earlier search" if found.remembered else f"found in {found.took_s:.0f} s"
+    cost = f"{describe_setting(found.spec)}: {format_value(best, unit)} a step{beside} ({how})"
+    verdict = f"{cost}; ergo run --engine auto uses it"
+    return Shown(
+        found, f"{found.spec.model} {found.spec.mode} batch {found.spec.batch}, by {found.goal}", rows, verdict
+    )
+
+
+def as_json(one: Shown) -> dict[str, Any]:
+    spec = one.found.spec
+    trials = [
+        {"setting": trial.text, "values": trial.values, "why": trial.why, "took_s": trial.took_s}
+        for trial in one.found.trials
+    ]
+    setting = {"engine": spec.engine, "options": spec.options, "threads": spec.threads, "cores": spec.cores}
+    return {
+        "model": spec.model,
+        "mode": spec.mode,
+        "batch": spec.batch,
+        "goal": one.found.goal,
+        "best": setting,
+        "took_s": one.found.took_s,
+        "remembered": one.found.remembered,
+        "trials": trials,
+    }

@@ -1,0 +1,316 @@
+"""Which engine and which settings are best for a network here: a short search by real runs, remembered.
+
+Every engine is tried with its own defaults, briefly. Those that are far behind the best are dropped; of the others
+more settings are tried; half of what is left is dropped, and the rest runs longer, until two are left and the better
+one is known. Only engines that are proved on the network take part.
+"""
+
+import json
+import math
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ergometer.core import registry
+from ergometer.core.errors import ErgoError, UnavailableError
+from ergometer.core.quantity import format_value
+from ergometer.core.record import Record
+from ergometer.core.sensor import sysroot
+from ergometer.core.spec import Budget, Spec
+from ergometer.run.environment import probe_of, versions_of
+from ergometer.run.host import capacities, fingerprint
+from ergometer.run.interrupt import Interrupt
+from ergometer.run.lowering import StoppedError, make_key
+from ergometer.run.parent import Progress, run_spec
+from ergometer.run.prove import known_proof, proof_of
+from ergometer.store.database import Store
+from ergometer.store.home import home, write_json
+
+# Format 1 (2026-11): the first.
+FORMAT = 1
+GOALS = {"time": "step_time", "energy": "energy_per_step", "memory": "peak_memory"}
+LIMIT_S = 60.0
+_ROUNDS_S = (0.3, 1.0, 3.0)  # of timed steps, in each round
+_PERIOD_S = {"time": 0.1, "memory": 0.1, "energy": 0.01}  # between samples
+_FAR = 2.0  # times the best: no setting makes up for that
+_CAP_S = 25.0  # a trial that says nothing for so long is given up
+_FIRST_GUESS_S = 8.0  # what a trial takes, before one of its engine has been made
+
+
+@dataclass(slots=True, kw_only=True)
+class Trial:
+    """One setting. values: what it cost in each round that it was in; why: it is out, and the reason."""
+
+    spec: Spec
+    values: list[float] = field(default_factory=list)
+    why: str = ""
+    took_s: float = 0.0
+
+    @property
+    def text(self) -> str:
+        return describe_setting(self.spec)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuned:
+    """The best setting, and how it was found. remembered: from an earlier search."""
+
+    spec: Spec
+    goal: str
+    trials: list[Trial]
+    took_s: float
+    remembered: bool = False
+
+
+Tell = Callable[[str], None]
+
+
+def describe_setting(spec: Spec) -> str:
+    threads = f"{spec.threads} thread{'s' if spec.threads != 1 else ''}" if spec.threads else "its own threads"
+    return f"{spec.engine_text}, {threads}" + (f", cores {','.join(map(str, spec.cores))}" if spec.cores else "")
+
+
+def tuned(
+    spec: Spec,
+    *,
+    goal: str,
+    engines: Sequence[str],
+    interrupt: Interrupt,
+    tell: Tell,
+    limit_s: float = LIMIT_S,
+    anew: bool = False,
+) -> Tuned:
+    """The best setting for this spec (whose engine, options and threads are ignored), searched for or remembered."""
+    usable, reasons = _usable(spec, engines)
+    path = _place(spec, goal, usable)
+    known = None if anew else _remembered(path, spec, goal)
+    if known is not None:
+        return known
+    proved = _proved(spec, usable, reasons, interrupt, tell)
+    if not proved:
+        raise UnavailableError(f"no engine can run {spec.model} here: {'; '.join(reasons)}.")
+    search = _Search(spec, goal, limit_s, interrupt, tell)
+    search.trials += [Trial(spec=replace(spec, engine=name), why=why) for name, why in reasons.items()]
+    found = search.run(proved)
+    _remember(path, found)
+    return found
+
+
+def _usable(spec: Spec, engines: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """The engines that could run it, and why others cannot."""
+    reasons: dict[str, str] = {}
+    for name in engines or registry.names("engines"):
+        probe = probe_of(name, spec.device)
+        able = registry.load("engines", name).modes
+        if not probe.ok:
+            reasons[name] = probe.reason
+        elif spec.mode not in able:
+            reasons[name] = f"it does {' and '.join(able)} alone"
+    return [name for name in engines or registry.names("engines") if name not in reasons], reasons
+
+
+def _proved(spec: Spec, engines: Iterable[str], reasons: dict[str, str], interrupt: Interrupt, tell: Tell) -> list[str]:
+    """Those that compute the network rightly. What takes minutes to prove takes part once it has been proved."""
+    found = []
+    for name in engines:
+        asked = replace(spec, engine=name)
+        if name != "torch":
+            proof = known_proof(asked)
+            if proof is None and registry.load("engines", name).slow_start:
+                reasons[name] = f"not proved yet, which takes minutes: ergo verify {spec.model} --engine {name}"
+                continue
+            if proof is None:
+                tell(f"{name} is proved first")
+            try:
+                proof = proof or proof_of(asked, interrupt)
+            except StoppedError:
+                raise
+            except ErgoError as error:
+                reasons[name] = str(error)
+                continue
+            if proof.reason:
+                reasons[name] = proof.reason
+                continue
+        found.append(name)
+    return found
+
+
+class _Search:
+    def __init__(self, spec: Spec, goal: str, limit_s: float, interrupt: Interrupt, tell: Tell):
+        self.spec, self.goal, self.limit_s, self.interrupt, self.tell = spec, goal, limit_s, interrupt, tell
+        self.trials: list[Trial] = []
+        self.started = time.monotonic()
+
+    @property
+    def took_s(self) -> float:
+        return time.monotonic() - self.started
+
+    def run(self, engines: Sequence[str]) -> Tuned:
+        first = [replace(self.spec, engine=name, options=_source(self.spec)) for name in engines]
+        first.sort(key=lambda spec: bool(registry.load("engines", spec.engine).slow_start))
+        with tempfile.TemporaryDirectory(prefix="ergo-tune-") as folder, Store(Path(folder)) as store:
+            left = self._round(store, [Trial(spec=spec) for spec in first], 0)
+            left = [trial for trial in left if self._near(trial, left)]
+            more = [Trial(spec=spec) for trial in left for spec in _settings(trial.spec)]
+            left += self._round(store, more, 0)
+            for number in range(1, len(_ROUNDS_S)):
+                keep = max(2, math.ceil(len(left) / 2))
+                for trial in sorted(left, key=_value)[keep:]:
+                    trial.why = "slower" if self.goal == "time" else "more"
+                left = self._round(store, sorted(left, key=_value)[:keep], number) or left
+        if not left:
+            last = next((trial.why for trial in self.trials if trial.took_s), "no engine works")
+            raise UnavailableError(f"no setting could be measured in {self.limit_s:g} s: {last}.")
+        best = _best(left)
+        for trial in left:
+            trial.why = "" if trial is best else trial.why or ("slower" if self.goal == "time" else "more")
+        return Tuned(spec=best.spec, goal=self.goal, trials=self.trials, took_s=self.took_s)
+
+    def _near(self, trial: Trial, others: Sequence[Trial]) -> bool:
+        best = min(map(_value, others))
+        near = _value(trial) <= _FAR * best
+        trial.why = "" if near else f"more than {_FAR:g} times the best"
+        return near
+
+    def _round(self, store: Store, trials: Sequence[Trial], number: int) -> list[Trial]:
+        """Those that could be measured in this round. One for which there is no time left stays out of it."""
+        done: list[Trial] = []
+        for trial in trials:
+            if trial not in self.trials:
+                self.trials.append(trial)
+            needed = self._needs(trial, number)
+            if self.took_s + needed > self.limit_s and any(other.values for other in self.trials):
+                trial.why = trial.why or f"no time was left for it ({self.limit_s:g} s)"
+                continue
+            self._try(store, trial, number)
+            if not trial.why:
+                done.append(trial)
+        return done
+
+    def _needs(self, trial: Trial, number: int) -> float:
+        """Seconds that a trial will take, from those of the same engine before it."""
+        same = [other for other in self.trials if other.spec.engine == trial.spec.engine and other.took_s]
+        before = max((other.took_s / max(1, len(other.values)) for other in same), default=_FIRST_GUESS_S)
+        return before + _ROUNDS_S[number]
+
+    def _try(self, store: Store, trial: Trial, number: int) -> None:
+        budget = Budget(time_s=_ROUNDS_S[number], memory_bytes=self.spec.budget.memory_bytes)
+        spec = replace(trial.spec, trace_steps=0, period_s=_PERIOD_S[self.goal], budget=budget)
+        begun = time.monotonic()
+        record = run_spec(spec, store, _ignored, self.interrupt, hang_s=min(_CAP_S, self.limit_s))
+        trial.took_s += time.monotonic() - begun
+        if record.status == "interrupted":
+            raise StoppedError("stopped by the user; nothing is remembered")
+        trial.why = self._judge(trial, record)
+        shown = format_value(trial.values[-1], _unit(self.goal)) if not trial.why else trial.why
+        self.tell(f"{trial.text}: {shown}")
+
+    def _judge(self, trial: Trial, record: Record) -> str:
+        """Take what the run found; why it is out, if it is."""
+        if record.status != "ok":
+            return f"{record.status}: {record.reason}"
+        metric = record.metrics.get(GOALS[self.goal])
+        if metric is None:
+            why = record.absent.get(GOALS[self.goal], "it was not measured")
+            raise UnavailableError(f"--goal {self.goal} needs {GOALS[self.goal]}, which is absent: {why}.")
+        trial.values.append(metric.value)
+        return ""
+
+
+def _value(trial: Trial) -> float:
+    return float(trial.values[-1])
+
+
+def _best(trials: Sequence[Trial]) -> Trial:
+    """The least of those that were in the last round."""
+    longest = max(len(trial.values) for trial in trials)
+    return min((trial for trial in trials if trial.values and len(trial.values) == longest), key=_value)
+
+
+def _unit(goal: str) -> str:
+    return {"time": "s", "energy": "J", "memory": "B"}[goal]
+
+
+def _source(spec: Spec) -> dict[str, str]:
+    return {name: value for name, value in spec.options.items() if name == "source"}
+
+
+def _ignored(_: Progress) -> None:
+    pass
+
+
+def _settings(spec: Spec) -> list[Spec]:
+    """Beside its defaults: fewer threads, the large cores alone, and what the engine can be told without changing its
+    results."""
+    here = len(os.sched_getaffinity(0))
+    counts = sorted({max(1, here // 2), 1} - {here})
+    found = [replace(spec, threads=count) for count in counts]
+    sizes = capacities(sysroot())
+    large = tuple(core for core, size in sizes.items() if size == max(sizes.values()))
+    if 0 < len(large) < len(sizes):
+        found.append(replace(spec, cores=large, threads=len(large)))
+    for name, values in registry.load("engines", spec.engine).options.items():
+        if name in ("layout",):
+            found += [replace(spec, options=spec.options | {name: value}) for value in values[1:]]
+    return found
+
+
+def _place(spec: Spec, goal: str, engines: Sequence[str]) -> Path:
+    """Where the result is kept: another place for another host, network, batch, limit or version of an engine."""
+    host = fingerprint()
+    kept = ("name", "machine", "processor", "cores", "capacities", "memory_bytes", "governors")
+    facts = {
+        "format": FORMAT,
+        "host": {name: host[name] for name in kept},
+        "model": [spec.model, spec.input, spec.classes, spec.mode, spec.batch, _source(spec)],
+        "goal": [goal, spec.budget.memory_bytes, spec.device],
+        "versions": {name: versions_of(name, spec.device) for name in engines},
+    }
+    return home() / "tuned" / f"{make_key(facts)}.json"
+
+
+def _remember(path: Path, found: Tuned) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    trials = [asdict(trial) | {"spec": _setting(trial.spec)} for trial in found.trials]
+    chosen = _setting(found.spec) | {"took_s": found.took_s, "goal": found.goal}
+    write_json(path, {"format": FORMAT, "chosen": chosen, "trials": trials})
+
+
+def _setting(spec: Spec) -> dict[str, Any]:
+    return {"engine": spec.engine, "options": spec.options, "threads": spec.threads, "cores": spec.cores}
+
+
+def _remembered(path: Path, spec: Spec, goal: str) -> Tuned | None:
+    """What an earlier search found; None if it is not there or could not be what a search has written."""
+    try:
+        data = json.loads(path.read_text())
+        trials = [
+            Trial(spec=_checked(item["spec"], spec), values=item["values"], why=item["why"], took_s=item["took_s"])
+            for item in data["trials"]
+        ]
+        chosen = _checked(data["chosen"], spec)
+        took_s = float(data["chosen"]["took_s"])
+        if _best(trials).spec != chosen:
+            return None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, ErgoError):
+        return None
+    return Tuned(spec=chosen, goal=goal, trials=trials, took_s=took_s, remembered=True)
+
+
+def _checked(item: dict[str, Any], spec: Spec) -> Spec:
+    """The spec with this setting; an error if there is no such engine, option, core or number of threads."""
+    choices = registry.load("engines", item["engine"]).options
+    for name, value in item["options"].items():
+        if name != "source" and value not in choices[name]:
+            raise ValueError(f"{name}={value}")
+    cores = tuple(int(core) for core in item["cores"]) if item["cores"] else None
+    if cores and not set(cores) <= os.sched_getaffinity(0):
+        raise ValueError("cores that are not here")
+    threads = item["threads"]
+    if threads is not None and (not isinstance(threads, int) or threads > 4 * (os.cpu_count() or 1)):
+        raise ValueError("threads")
+    return replace(spec, engine=item["engine"], options=dict(item["options"]), threads=threads, cores=cores)

@@ -1,0 +1,179 @@
+"""The search for the best setting, on runs that are made up: it finds it, in time, and believes no poisoned memory."""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ergometer.core.errors import UnavailableError
+from ergometer.core.probe import Probe
+from ergometer.core.record import Metric, Record
+from ergometer.core.spec import Budget, Spec
+from ergometer.run import tune
+from ergometer.run.interrupt import Interrupt
+from ergometer.run.lowering import StoppedError
+
+SPEC = Spec(model="lenet", batch=8)
+ENGINES = ["torch", "mnn", "litert"]
+Costs = Callable[[Spec], float]
+
+
+class Device:
+    """A device on which a step costs what it is told, and time passes only in runs."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, costs: Costs, *, start_s: float = 2.0):
+        self.costs, self.start_s, self.now, self.ran = costs, start_s, 0.0, list[Spec]()
+        self.versions = {"mnn": "1"}
+        monkeypatch.setattr(tune, "run_spec", self.run)
+        monkeypatch.setattr(tune.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(tune, "probe_of", lambda name, device: Probe(name in ENGINES, "not here"))
+        monkeypatch.setattr(tune, "versions_of", lambda name, device: {name: self.versions.get(name, "1")})
+        monkeypatch.setattr(tune, "known_proof", lambda spec: _Proved())
+        monkeypatch.setattr(tune.os, "sched_getaffinity", lambda pid: set(range(4)))
+        monkeypatch.setattr(tune, "capacities", lambda root: {})
+
+    def run(self, spec: Spec, store: Any, watch: Any, interrupt: Any, *, hang_s: float) -> Record:
+        self.ran.append(spec)
+        step_s = self.costs(spec)
+        self.now += self.start_s + max(step_s, spec.budget.time_s or 0) * 1.5
+        record = Record(id="r", spec=spec, status="ok", started_at="")
+        if step_s < 0:
+            self.now += 2 * abs(step_s)
+            return replace(record, status="failed", reason="the driver crashed")
+        memory = 1e9 / step_s if spec.engine == "torch" else 1e8
+        limit = spec.budget.memory_bytes
+        if limit and memory > limit:
+            return replace(record, status="out_of_memory", reason="killed")
+        metrics = {
+            "step_time": Metric(value=step_s, unit="s"),
+            "peak_memory": Metric(value=memory, unit="B", source="counter"),
+        }
+        return replace(record, metrics=metrics, absent={"energy_per_step": "no power sensor"})
+
+
+class _Proved:
+    reason = ""
+
+
+@pytest.fixture
+def search(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., tuple[tune.Tuned, Device]]]:
+    with Interrupt() as interrupt:
+
+        def searched(costs: Costs, spec: Spec = SPEC, **options: Any) -> tuple[tune.Tuned, Device]:
+            device = Device(monkeypatch, costs, start_s=options.pop("start_s", 2.0))
+            device.versions |= options.pop("versions", {})
+            asked = {"goal": "time", "engines": [], "interrupt": interrupt, "tell": lambda text: None}
+            return tune.tuned(spec, **(asked | options)), device
+
+        yield searched
+
+
+def by_table(table: dict[tuple[str, int | None], float], default: float = 1.0) -> Costs:
+    return lambda spec: table.get((spec.engine, spec.threads), default)
+
+
+def test_the_best_engine_and_number_of_threads(search: Any) -> None:
+    table = {("torch", None): 0.012, ("mnn", None): 0.010, ("mnn", 2): 0.006, ("mnn", 1): 0.008, ("litert", None): 0.5}
+    found, device = search(by_table(table))
+    assert (found.spec.engine, found.spec.threads) == ("mnn", 2) and not found.remembered
+    assert {trial.spec.engine: trial.why for trial in found.trials}["litert"] == "more than 2 times the best"
+    assert sum(spec.engine == "litert" for spec in device.ran) == 1
+    assert found.took_s <= 60
+
+
+@given(st.data())
+def test_whatever_the_costs_the_best_is_found_if_no_engine_is_saved_by_its_settings(data: st.DataObject) -> None:
+    with pytest.MonkeyPatch.context() as monkeypatch, Interrupt() as interrupt:
+        costs: dict[str, float] = {}
+
+        def cost(spec: Spec) -> float:
+            key = f"{spec.engine_text} {spec.threads}"
+            if key not in costs:
+                costs[key] = data.draw(st.floats(0.01, 0.0199), label=key)
+            return costs[key]
+
+        device = Device(monkeypatch, cost, start_s=0.5)
+        monkeypatch.setattr(tune, "_remember", lambda *_: None)
+        found = tune.tuned(SPEC, goal="time", engines=ENGINES, interrupt=interrupt, tell=lambda text: None, anew=True)
+        assert cost(found.spec) == min(costs.values())
+        assert device.now <= 60
+
+
+def test_it_ends_in_time_with_the_best_so_far(search: Any) -> None:
+    found, device = search(by_table({("mnn", None): 0.9}), start_s=12.0, limit_s=40.0)
+    assert device.now <= 40 + 7 and found.spec.engine == "mnn"
+    assert any("no time was left" in trial.why for trial in found.trials)
+
+
+def test_what_crashes_is_out_and_the_search_goes_on(search: Any) -> None:
+    found, _ = search(by_table({("mnn", None): -1.0, ("litert", None): 0.5}))
+    assert found.spec.engine == "litert"
+    assert any(trial.why == "failed: the driver crashed" for trial in found.trials)
+
+
+def test_only_what_fits_into_the_limit(search: Any) -> None:
+    limited = replace(SPEC, budget=Budget(memory_bytes=500_000_000))
+    table = {("torch", None): 0.1, ("mnn", None): 0.15}
+    assert search(by_table(table), limited)[0].spec.engine == "mnn"
+    assert search(by_table(table))[0].spec.engine == "torch"
+
+
+def test_a_goal_that_cannot_be_measured_is_refused(search: Any) -> None:
+    with pytest.raises(UnavailableError, match="no power sensor"):
+        search(by_table({}), goal="energy")
+    with pytest.raises(UnavailableError, match="could be measured"):
+        search(lambda spec: -1.0)
+
+
+def test_it_is_remembered_until_something_changes(search: Any) -> None:
+    table = by_table({("mnn", None): 0.5})
+    first, _ = search(table)
+    again, device = search(table)
+    assert again.remembered and not device.ran and again.spec == first.spec
+    assert [trial.values for trial in again.trials] == [trial.values for trial in first.trials]
+    for changed in ({"spec": replace(SPEC, batch=9)}, {"goal": "memory"}, {"versions": {"mnn": "2"}}, {"anew": True}):
+        _, device = search(table, **changed)
+        assert device.ran, changed
+
+
+@pytest.mark.parametrize(
+    "poison",
+    [
+        b"",
+        b"\x00\xff",
+        b"[]",
+        b'{"chosen": {}, "trials": []}',
+        {"engine": "../../evil"},
+        {"engine": "torch", "options": {"layout": "$(rm -rf)"}},
+        {"threads": 10**9},
+        {"threads": "many"},
+        {"cores": [4096]},
+        {"engine": "litert"},
+    ],
+)
+def test_a_poisoned_memory_is_not_believed(search: Any, home: Path, poison: Any) -> None:
+    table = by_table({("mnn", None): 0.5})
+    search(table)
+    (path,) = (home / "tuned").glob("*.json")
+    if isinstance(poison, bytes):
+        path.write_bytes(poison)
+    else:
+        data = json.loads(path.read_text())
+        path.write_text(json.dumps(data | {"chosen": data["chosen"] | poison}))
+    found, device = search(table)
+    assert device.ran and found.spec.engine == "mnn"
+
+
+def test_stopped_by_the_user_nothing_is_remembered(search: Any, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(self: Device, spec: Spec, *_: Any, **__: Any) -> Record:
+        return Record(id="r", spec=spec, status="interrupted", started_at="")
+
+    monkeypatch.setattr(Device, "run", stopped)
+    with pytest.raises(StoppedError):
+        search(by_table({}))
+    assert not list(home.glob("tuned/*"))
