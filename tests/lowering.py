@@ -39,10 +39,18 @@ def forget() -> None:
 
 
 def variant(
-    engine: str, model: str, mode: str, folder: Path, *, smooth: bool, device: str = "cpu", seed: int = 0
+    engine: str,
+    model: str,
+    mode: str,
+    folder: Path,
+    *,
+    smooth: bool,
+    device: str = "cpu",
+    seed: int = 0,
+    **options: str,
 ) -> dict[str, Any]:
     """Build and rehearse the network on the engine, and compare."""
-    spec = rehearsed(Spec(model=model, engine=engine, mode=mode, device=device, seed=seed))
+    spec = rehearsed(Spec(model=model, engine=engine, mode=mode, device=device, seed=seed, options=options))
     kind = registry.load("engines", engine)
     name = "inference" if mode == "infer" else "smooth" if smooth else "actual"
     directory = folder / f"{name}-{seed}"
@@ -57,12 +65,13 @@ def variant(
     return found | {"bounds": bounds_of(spec, kind())[name], "steps": judged(name)}
 
 
-def proof(engine: str, model: str, folder: Path, device: str = "cpu") -> Proof:
+def proof(engine: str, model: str, folder: Path, device: str = "cpu", **options: str) -> Proof:
     """As `ergo verify` does it: with another seed where one fails."""
     variants = {}
     for name in ("smooth", "actual"):
         for seed in SEEDS:
-            variants[name] = variant(engine, model, "train", folder, smooth=name == "smooth", device=device, seed=seed)
+            smooth = name == "smooth"
+            variants[name] = variant(engine, model, "train", folder, smooth=smooth, device=device, seed=seed, **options)
             if not wrong_in(variants[name]):
                 break
     return Proof(engine=engine, versions={}, model=model, mode="train", variants=variants, made_at="")

@@ -193,6 +193,13 @@ def test_training_is_right(name: str, device: str, model: str, tmp_path: Path) -
     assert_right(name, device, model, tmp_path)
 
 
+@pytest.mark.skipif(("tinygrad", "opencl") not in TRAINING, reason="tinygrad has no OpenCL here")
+@pytest.mark.parametrize("accelerate", ["forward", "forward+input", "forward+filter"])
+def test_a_step_on_two_devices_is_right(accelerate: str, tmp_path: Path) -> None:
+    proof = lowering.proof("tinygrad", "conv_only:depth=2,width=64", tmp_path, "opencl", accelerate=accelerate)
+    assert not proof.reason, proof.reason
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("model", [name for name in CARRIED if name not in (*QUICK, *DEEP)])

@@ -61,7 +61,7 @@ def specs_of(arguments: argparse.Namespace) -> list[Spec]:
     inference_only = modes == ["infer"]
     sources = {model: check(model, shape, arguments.classes, inference_only=inference_only) for model in models}
     data = {model: _data_of(model, arguments) for model in models}
-    engines = _engines(arguments.engine, models)
+    engines = _placed(_engines(arguments.engine, models), arguments.accelerate)
     devices = _words(arguments.device, "--device", "cpu,cuda")
     _check_engines([name for name, _ in engines], devices)
     sensors = None
@@ -175,6 +175,21 @@ def _engines(text: str | None, models: list[str]) -> list[tuple[str, dict[str, s
                 raise UsageError(f"engine {name} has no option {option}={value}: it has {known}.")
         found.append((name, chosen))
     return found
+
+
+def _placed(engines: list[tuple[str, dict[str, str]]], text: str | None) -> list[tuple[str, dict[str, str]]]:
+    """The engines with every placement that is asked for."""
+    if text is None:
+        return engines
+    placed = []
+    for name, options in engines:
+        choices = registry.load("engines", name).options.get("accelerate", ()) if name != AUTO else ()
+        for word in _words(text, "--accelerate", "none,forward,both"):
+            if word not in choices:
+                known = f"it has {', '.join(choices)}" if choices else "it runs the whole step on one device"
+                raise UsageError(f"engine {name} has no placement {word!r}: {known}.")
+            placed.append((name, options | {"accelerate": word}))
+    return placed
 
 
 def _check_engines(engines: list[str], devices: list[str]) -> None:

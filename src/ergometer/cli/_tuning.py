@@ -48,7 +48,7 @@ def tune_all(arguments: argparse.Namespace) -> list[Shown]:
                     interrupt=interrupt,
                     tell=tell,
                     limit_s=limit_s,
-                    anew=arguments.anew,
+                    anew=arguments.again,
                 )
             )
             for spec in specs
@@ -57,7 +57,7 @@ def tune_all(arguments: argparse.Namespace) -> list[Shown]:
 
 # What `ergo run` can be told and a search is not.
 _RUN_DEFAULTS: dict[str, Any] = {
-    **dict.fromkeys(("threads", "cores", "data", "data_dir", "steps", "warmup", "sensors")),
+    **dict.fromkeys(("threads", "cores", "data", "data_dir", "steps", "warmup", "sensors", "accelerate")),
     **{"seed": 0, "trace_steps": 0, "period": "100ms"},
 }
 

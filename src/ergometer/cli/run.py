@@ -16,6 +16,7 @@ examples:
   ergo run mobilenet_v2 --engine torch,mnn,litert,tinygrad --batch 1,2,4
   ergo run squeezenet --batch 1,64 --memory-limit 1GB
   ergo run resnet_reduced --batch 8 --engine auto
+  ergo run conv_only:depth=4,width=128 --engine tinygrad --device opencl --accelerate none,forward,both
 exit status: 0 if every run ended ok, 1 if one did not, 2 for a wrong request, 3 if something is missing here,
 4 if the store cannot be used, 130 if interrupted.
 """
@@ -39,6 +40,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add("--goal", default="time", metavar="time|energy|memory", help="what --engine auto makes small (default time)")
     add("--device", default="cpu", metavar="NAME,...", help="such as cpu, cuda or opencl (default cpu)")
+    add(
+        "--accelerate",
+        metavar="none|forward|both",
+        help="which products of a step the device gets, where the engine (tinygrad) can place them; also "
+        "forward+input, forward+filter; a list is a sweep (default both)",
+    )
     add("--threads", metavar="N,...", help="threads of the engine (default: its own choice, or one per pinned core)")
     add("--cores", action="append", metavar="LIST", help="pin to cores: 0,2 or 0-3, big or little; repeat for a sweep")
     add("--input", metavar="CxHxW", help="input shape (default: the model's own)")

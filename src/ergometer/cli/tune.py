@@ -29,7 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--time", default="60s", metavar="TIME", help="longest search for each network and batch size (default 60s)")
     add("--input", metavar="CxHxW", help="input shape (default: the model's own)")
     add("--classes", type=int, metavar="N", help="number of classes (default: the model's own)")
-    add("--anew", action="store_true", help="search again, whatever is remembered")
+    add("--again", action="store_true", help="search again, whatever is remembered")
     add("--json", metavar="FILE", help="write what was found as JSON to FILE, or to standard output for -")
 
 

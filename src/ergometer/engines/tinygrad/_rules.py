@@ -1,0 +1,93 @@
+"""The operations of the canonical graph, said in tinygrad's tensors."""
+
+from collections.abc import Callable
+from typing import Any
+
+from ergometer.core.graph import Node
+
+# Their inputs, or the gradients of their outputs, are kept in memory. The rest is computed again wherever it is used,
+# which takes long in the inner loops of a convolution; and the gradient of max_pool compares for equality.
+KEPT = ("conv", "conv_transpose", "linear", "matmul", "max_pool")
+KEPT_GRADIENTS = ("conv", "conv_transpose")
+
+
+def rules() -> dict[str, Callable[..., Any]]:
+    from tinygrad import Tensor
+
+    def sides(node: Node) -> tuple[int, ...]:
+        top, left, bottom, right = node.attributes["padding"]
+        return left, right, top, bottom
+
+    def conv(node: Node, x: Any, weight: Any, bias: Any = None) -> Any:
+        a = node.attributes
+        return x.conv2d(weight, bias, a["groups"], tuple(a["stride"]), tuple(a["dilation"]), sides(node))
+
+    def conv_transpose(node: Node, x: Any, weight: Any, bias: Any = None) -> Any:
+        stride, padding, more = (tuple(node.attributes[key]) for key in ("stride", "padding", "output_padding"))
+        return x.conv_transpose2d(weight, bias, stride=stride, padding=padding, output_padding=more)
+
+    def batch_norm(node: Node, x: Any, scale: Any, bias: Any, mean: Any, variance: Any) -> Any:
+        a = node.attributes
+        if not a["training"]:
+            return x.batchnorm(scale, bias, mean, (variance + a["epsilon"]).rsqrt())
+        axes = tuple(axis for axis in range(x.ndim) if axis != 1)
+        count, keep = x.numel() // x.shape[1], 1 - a["momentum"]
+        now, spread = x.mean(axes), x.var(axes, correction=0)
+        y = x.batchnorm(scale, bias, now, (spread + a["epsilon"]).rsqrt())
+        unbiased = spread * (count / (count - 1))
+        return y, keep * mean + a["momentum"] * now, keep * variance + a["momentum"] * unbiased
+
+    def max_pool(node: Node, x: Any) -> Any:
+        return x.max_pool2d(tuple(node.attributes["kernel"]), tuple(node.attributes["stride"]), padding=sides(node))
+
+    def avg_pool(node: Node, x: Any) -> Any:
+        a = node.attributes
+        counts = a["counts_padding"]
+        return x.avg_pool2d(tuple(a["kernel"]), tuple(a["stride"]), padding=sides(node), count_include_pad=counts)
+
+    def pad(node: Node, x: Any) -> Any:
+        return x.pad(tuple(zip(node.attributes["before"], node.attributes["after"], strict=True)))
+
+    def cut(node: Node, x: Any) -> Any:
+        a = node.attributes
+        return x.shrink(tuple((a["start"], a["stop"]) if i == a["axis"] else None for i in range(x.ndim)))
+
+    def pick(_: Node, x: Any, indices: Any) -> Any:
+        return x.gather(1, indices.unsqueeze(1)).squeeze(1)
+
+    def unary(name: str) -> Callable[..., Any]:
+        return lambda _, x: getattr(x, name)()
+
+    def reduce(name: str) -> Callable[..., Any]:
+        return lambda n, x: getattr(x, name)(tuple(n.attributes["axes"]), keepdim=n.attributes["keep"])
+
+    return {
+        "conv": conv,
+        "conv_transpose": conv_transpose,
+        "linear": lambda _, x, weight, bias=None: x.linear(weight.T, bias),
+        "matmul": lambda _, a, b: a @ b,
+        "batch_norm": batch_norm,
+        "layer_norm": lambda n, x, scale, bias: x.layernorm(eps=n.attributes["epsilon"]) * scale + bias,
+        "max_pool": max_pool,
+        "avg_pool": avg_pool,
+        **{name: unary(name) for name in ("relu", "sigmoid", "tanh", "exp", "log", "sqrt", "neg", "erf")},
+        **{name: unary(name) for name in ("softmax", "log_softmax")},
+        "gelu": lambda _, x: x.gelu("none"),
+        "clip": lambda n, x: x.clamp(n.attributes["low"], n.attributes["high"]),
+        "leaky_relu": lambda n, x: x.leaky_relu(n.attributes["slope"]),
+        "power": lambda n, x: x ** n.attributes["exponent"],
+        "add": lambda _, a, b: a + b,
+        "sub": lambda _, a, b: a - b,
+        "mul": lambda _, a, b: a * b,
+        "div": lambda _, a, b: a / b,
+        "reshape": lambda n, x: x.reshape(tuple(n.attributes["shape"])),
+        "transpose": lambda n, x: x.permute(tuple(n.attributes["axes"])),
+        "concat": lambda n, *items: Tensor.cat(*items, dim=n.attributes["axis"]),
+        "slice": cut,
+        "pad": pad,
+        "reduce_mean": reduce("mean"),
+        "reduce_sum": reduce("sum"),
+        "gather_rows": lambda _, table, indices: table[indices],
+        "pick": pick,
+        "cross_entropy": lambda n, scores, labels: -pick(n, scores.log_softmax(), labels).mean(),
+    }

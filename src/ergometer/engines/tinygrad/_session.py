@@ -1,0 +1,178 @@
+"""A graph in tinygrad's hands: differentiated by it, and compiled into one list of kernels."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from ergometer.core.clock import now_ns
+from ergometer.core.engine import LEARNING_RATE, MOMENTUM
+from ergometer.core.graph import VELOCITY, Graph
+from ergometer.engines.tinygrad._placed import Placed
+from ergometer.engines.tinygrad._rules import KEPT, KEPT_GRADIENTS, rules
+
+
+class Session:
+    """places: which products of a step the accelerator gets; the rest of it follows them, or stays on the host."""
+
+    def __init__(self, graph: Graph, arrays: Any, host: str, accelerator: str, places: Sequence[str]):
+        from tinygrad.engine.jit import jit_lower
+        from tinygrad.engine.realize import get_runtime, link_linear
+        from tinygrad.helpers import DEV
+        from tinygrad.uop.ops import buffers
+
+        whole = {"forward", "input", "filter"} if graph.parameters else {"forward"}
+        self.placed = None
+        if host != accelerator and set(places) & whole and not whole <= set(places):
+            self.placed = Placed(graph, host, accelerator, places)
+        self.device = accelerator if whole <= set(places) else host  # of parameters, data and results
+        self.devices = {self.device, *((accelerator,) if self.placed else ())}
+        DEV.value = self.device  # otherwise it opens every device that there is, to find a default
+        self.graph = graph
+        kept = (*graph.parameters, *graph.constants, *graph.buffers)
+        self.values = {name: self._tensor(arrays[name]) for name in kept}
+        self.velocities = {name: self._tensor(np.zeros_like(arrays[name])) for name in graph.parameters}
+        fed = {name: graph.values[name] for name in (*graph.inputs, *graph.masks)}
+        self.fed = {name: self._tensor(np.zeros(value.shape, value.dtype)) for name, value in fed.items()}
+        linear, gradients = self._train() if graph.parameters else self._infer()
+        held = [*self.values.items(), *self.velocities.items(), *gradients.items()]
+        owners = {tensor.uop.base: name.rpartition(".")[0] for name, tensor in held}
+        self.layers = [_layers(call, owners) for call in linear.src]
+        self.compiled = link_linear(jit_lower(linear, {self.output.uop.base, *buffers}, []))
+        self.parts = _parts(self.compiled) if self.placed else [self.compiled]
+        for call in _kernels(self.compiled):
+            if not _is_copy(call):
+                get_runtime(call.src[1].device, call.src[0])  # OpenCL compiles when a kernel is first asked for
+
+    def feed(self, batch: dict[str, Any]) -> None:
+        from tinygrad.device import Buffer
+
+        for name, array in batch.items():
+            target = self.fed[name].uop.base.buffer
+            target.copy_from(Buffer("NPY", target.size, target.dtype, opaque=_plain(array)))
+
+    def step(self, masks: dict[str, Any]) -> None:
+        from tinygrad.engine.realize import run_linear
+
+        self.feed(masks)
+        for part in self.parts:
+            run_linear(part, jit=True)
+            self._wait()
+
+    def _wait(self) -> None:
+        from tinygrad import Device
+
+        for device in self.devices:
+            Device[device].synchronize()
+
+    def result(self) -> Any:
+        return self.output.numpy()
+
+    def state(self) -> Iterator[tuple[str, Any]]:
+        for name in (*self.graph.parameters, *self.graph.updates):
+            yield name, self.values[name].numpy()
+        for name, velocity in self.velocities.items():
+            yield VELOCITY + name, velocity.numpy()
+
+    def _tensor(self, array: Any) -> Any:
+        from tinygrad import Tensor
+
+        return Tensor(_plain(array), device=self.device).realize()
+
+    def _run(self) -> dict[str, Any]:
+        found, known = self.values | self.fed, rules()
+        if self.placed:
+            return self.placed.forward(found)
+        for node in self.graph.nodes:
+            given = [found[name] for name in node.inputs]
+            if node.op in KEPT:
+                given = [tensor.contiguous() for tensor in given]
+            results = known[node.op](node, *given)
+            if node.op in KEPT_GRADIENTS:
+                results = results.contiguous_backward()
+            found |= zip(node.outputs, results if isinstance(results, tuple) else (results,), strict=True)
+        return found
+
+    def _infer(self) -> tuple[Any, dict[str, Any]]:
+        self.output = self._run()[self.graph.outputs[0]].to(self.device).contiguous()
+        return self.output.schedule_linear(), {}
+
+    def _train(self) -> tuple[Any, dict[str, Any]]:
+        """The kernels of a step, and the gradients that are among their results.
+
+        All gradients come before all updates: tinygrad copies a parameter that others still have to read.
+        """
+        from tinygrad import Tensor
+
+        found = self._run()
+        self.output = found[self.graph.outputs[0]].to(self.device).contiguous()
+        parameters = [self.values[name] for name in self.graph.parameters]
+        taken = self.placed.gradients() if self.placed else self.output.gradient(*parameters)
+        gradients = [gradient.contiguous() for gradient in taken]
+        news = {name: found[source].to(self.device) for name, source in self.graph.updates.items()}
+        running = [self.values[name].assign(new) for name, new in news.items()]
+        first = self.output.schedule_linear(*gradients, *running)
+        for parameter, velocity, gradient in zip(parameters, self.velocities.values(), gradients, strict=True):
+            velocity.assign(MOMENTUM * velocity + gradient)
+            parameter.assign(parameter - LEARNING_RATE * velocity)
+        then = Tensor.schedule_linear(*parameters, *self.velocities.values())
+        return first.replace(src=(*first.src, *then.src)), dict(zip(self.graph.parameters, gradients, strict=True))
+
+    def trace(self) -> Iterator[tuple[int, int, str, str]]:
+        """Run a step kernel by kernel: when each began and ended, its name and its layer."""
+        from tinygrad.engine.realize import run_linear
+        from tinygrad.helpers import GlobalCounters
+
+        for call, layer in zip(_kernels(self.compiled), self.layers, strict=True):
+            start, before = now_ns(), GlobalCounters.time_sum_s
+            run_linear(self.compiled.replace(src=(call,)), jit=True, wait=True)
+            if _is_copy(call):
+                self._wait()
+            end = now_ns()
+            if not _is_copy(call):  # a kernel is timed by its device
+                start = end - int(1e9 * (GlobalCounters.time_sum_s - before))
+            yield start, end, _name(call), layer
+
+
+def _plain(array: Any) -> Any:
+    """In the order of its indices; whole numbers in 32 bits."""
+    return np.asarray(array, np.int32 if array.dtype == np.int64 else None, order="C")
+
+
+def _layers(call: Any, owners: dict[Any, str]) -> str:
+    return " + ".join(sorted({owners.get(buffer.base, "") for buffer in call.src[1:]} - {""}))
+
+
+def _parts(linear: Any) -> list[Any]:
+    """The list cut after every copy. tinygrad only asks OpenCL to copy, and the memory that is copied from may be
+    written again before that has happened: what comes after must wait."""
+    found: list[list[Any]] = [[]]
+    for call in linear.src:
+        found[-1].append(call)
+        if _is_copy(call):
+            found.append([])
+    return [linear.replace(src=tuple(part)) for part in found if part]
+
+
+def _is_copy(call: Any) -> bool:
+    from tinygrad.uop.ops import Ops
+
+    return bool(call.src[0].op is Ops.COPY)
+
+
+def _name(call: Any) -> str:
+    """A kernel's name; of a transfer, from where to where."""
+    from tinygrad.helpers import ansistrip
+
+    if _is_copy(call):
+        return f"transfer {call.src[2].device} to {call.src[1].device}"
+    return str(ansistrip(call.src[0].arg.name))
+
+
+def _kernels(linear: Any) -> Iterator[Any]:
+    """Every kernel of a captured step; some devices batch them."""
+    for call in linear.src:
+        if call.src[0].arg == "graph":
+            yield from call.src[0].src[0].src
+        else:
+            yield call
