@@ -27,6 +27,8 @@ class Session:
             self.placed = Placed(graph, host, accelerator, places)
         self.device = accelerator if whole <= set(places) else host  # of parameters, data and results
         self.devices = {self.device, *((accelerator,) if self.placed else ())}
+        if "CL" in self.devices:
+            _prefer_gpus()
         DEV.value = self.device  # otherwise it opens every device that there is, to find a default
         self.graph = graph
         kept = (*graph.parameters, *graph.constants, *graph.buffers)
@@ -132,6 +134,25 @@ class Session:
             if not _is_copy(call):  # a kernel is timed by its device
                 start = end - int(1e9 * (GlobalCounters.time_sum_s - before))
             yield start, end, _name(call), layer
+
+
+def _prefer_gpus() -> None:
+    """Where there are several OpenCL platforms, the first that has GPUs: tinygrad would take the first of all."""
+    import ctypes
+
+    from tinygrad.runtime.autogen import opencl as cl
+    from tinygrad.runtime.ops_cl import CLDevice
+
+    count = ctypes.c_uint32()
+    cl.clGetPlatformIDs(0, None, count)
+    platforms = (cl.cl_platform_id * count.value)()
+    cl.clGetPlatformIDs(count.value, platforms, None)
+    for platform in platforms:
+        if cl.clGetDeviceIDs(platform, cl.CL_DEVICE_TYPE_GPU, 0, None, count) == 0 and count.value:
+            devices = (cl.cl_device_id * count.value)()
+            cl.clGetDeviceIDs(platform, cl.CL_DEVICE_TYPE_GPU, count, devices, None)
+            CLDevice.device_ids = devices
+            return
 
 
 def _plain(array: Any) -> Any:
