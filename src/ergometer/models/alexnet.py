@@ -2,7 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from ergometer.core.model import Model, Published
+from ergometer.core.model import Model
+from ergometer.models._emdl21 import mate30
 from ergometer.models._layers import chain, small
 
 if TYPE_CHECKING:
@@ -76,36 +77,11 @@ MODEL = Model(
         "EMDL21": "61M parameters stated; its authors' code has 30,006,666 (variant=emdl21, 3x224x224, 10 classes)",
         "IC2E18": "233 MB file; 224x224 input stated, 227x227 used",
     },
-    published=(
-        Published(
-            paper="EMDL21",
-            device="Huawei Mate 30",
-            engine="MNN",
-            mode="train",
-            metric="step_time",
-            values={1: 0.5227, 2: 0.6665, 4: 0.8336, 8: 1.2388, 16: 2.0981, 32: 5.6461},
-            options="variant=emdl21",
-            input=(3, 224, 224),
-        ),
-        Published(
-            paper="EMDL21",
-            device="Huawei Mate 30",
-            engine="MNN (session)",
-            mode="infer",
-            metric="step_time",
-            values={1: 0.0142, 2: 0.0466, 4: 0.0656, 8: 0.1118, 16: 0.2035, 32: 0.3577},
-            options="variant=emdl21",
-            input=(3, 224, 224),
-        ),
-        Published(
-            paper="EMDL21",
-            device="Huawei Mate 30",
-            engine="MNN",
-            mode="train",
-            metric="peak_memory",
-            values={1: 8.08e8, 2: 7.51e8, 4: 6.64e8, 8: 8.35e8, 16: 1.331e9, 32: 2.56e9},
-            options="variant=emdl21",
-            input=(3, 224, 224),
-        ),
+    published=mate30(
+        train_ms=(522.7, 666.5, 833.6, 1238.8, 2098.1, 5646.1),
+        infer_ms=(14.2, 46.6, 65.6, 111.8, 203.5, 357.7),
+        memory_mb=(808, 751, 664, 835, 1331, 2560),
+        options="variant=emdl21",
+        input=(3, 224, 224),
     ),
 )

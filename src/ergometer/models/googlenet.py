@@ -2,7 +2,8 @@
 
 from functools import partial
 
-from ergometer.core.model import Model, Published
+from ergometer.core.model import Model
+from ergometer.models._emdl21 import mate30
 from ergometer.models._inception import build
 
 MODEL = Model(
@@ -18,30 +19,9 @@ MODEL = Model(
     papers={
         "EMDL21": "6.8M parameters stated; its authors' code has 5,979,642, and neither ReLU nor a loss that falls"
     },
-    published=(
-        Published(
-            paper="EMDL21",
-            device="Huawei Mate 30",
-            engine="MNN",
-            mode="train",
-            metric="step_time",
-            values={1: 0.2235, 2: 0.3124, 4: 0.4736, 8: 0.7939, 16: 1.5085, 32: 3.759},
-        ),
-        Published(
-            paper="EMDL21",
-            device="Huawei Mate 30",
-            engine="MNN (session)",
-            mode="infer",
-            metric="step_time",
-            values={1: 0.0114, 2: 0.0213, 4: 0.0432, 8: 0.0833, 16: 0.1685, 32: 0.3429},
-        ),
-        Published(
-            paper="EMDL21",
-            device="Huawei Mate 30",
-            engine="MNN",
-            mode="train",
-            metric="peak_memory",
-            values={1: 2.1e8, 2: 2.81e8, 4: 4.15e8, 8: 8.13e8, 16: 1.536e9, 32: 3.072e9},
-        ),
+    published=mate30(
+        train_ms=(223.5, 312.4, 473.6, 793.9, 1508.5, 3759),
+        infer_ms=(11.4, 21.3, 43.2, 83.3, 168.5, 342.9),
+        memory_mb=(210, 281, 415, 813, 1536, 3072),
     ),
 )

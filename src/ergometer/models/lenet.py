@@ -2,7 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from ergometer.core.model import Model, Published
+from ergometer.core.model import Model
+from ergometer.models._emdl21 import mate30
 from ergometer.models._layers import chain
 
 if TYPE_CHECKING:
@@ -41,30 +42,9 @@ MODEL = Model(
     macs=2_212_000,
     smallest=16,
     papers={"EMDL21": "3.2K parameters stated; its authors' code has 349,980"},
-    published=(
-        Published(
-            paper="EMDL21",
-            device="Huawei Mate 30",
-            engine="MNN",
-            mode="train",
-            metric="step_time",
-            values={1: 0.0077, 2: 0.009, 4: 0.0094, 8: 0.0108, 16: 0.0145, 32: 0.023, 64: 0.0395, 128: 0.073},
-        ),
-        Published(
-            paper="EMDL21",
-            device="Huawei Mate 30",
-            engine="MNN (session)",
-            mode="infer",
-            metric="step_time",
-            values={1: 0.0013, 2: 0.0004, 4: 0.0011, 8: 0.0011, 16: 0.0019, 32: 0.0038, 64: 0.0073, 128: 0.0155},
-        ),
-        Published(
-            paper="EMDL21",
-            device="Huawei Mate 30",
-            engine="MNN",
-            mode="train",
-            metric="peak_memory",
-            values={1: 6.7e7, 2: 6.7e7, 4: 6.9e7, 8: 7.4e7, 16: 8e7, 32: 9.8e7},
-        ),
+    published=mate30(
+        train_ms=(7.7, 9, 9.4, 10.8, 14.5, 23, 39.5, 73),
+        infer_ms=(1.3, 0.4, 1.1, 1.1, 1.9, 3.8, 7.3, 15.5),
+        memory_mb=(67, 67, 69, 74, 80, 98),
     ),
 )

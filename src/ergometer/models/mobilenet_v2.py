@@ -3,7 +3,8 @@
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-from ergometer.core.model import Model, Published
+from ergometer.core.model import Model
+from ergometer.models._emdl21 import library, mate30
 from ergometer.models._layers import chain, normalized, small
 
 if TYPE_CHECKING:
@@ -63,69 +64,15 @@ MODEL = Model(
     alone=33,
     papers={"EMDL21": "3.4M parameters stated; its authors' code has 3,506,153 (1001 classes)"},
     published=(
-        Published(
-            paper="EMDL21",
-            device="Huawei Mate 30",
-            engine="MNN",
-            mode="train",
-            metric="step_time",
-            values={1: 0.4505, 2: 0.7063, 4: 2.7491, 8: 3.6183, 16: 6.4886, 32: 29.6561},
+        *mate30(
+            train_ms=(450.5, 706.3, 2749.1, 3618.3, 6488.6, 29656.1),
+            infer_ms=(11.5, 28.7, 60.1, 125.4, 261.7),
+            memory_mb=(157, 240, 513, 1126, 2457, 5120),
         ),
-        Published(
-            paper="EMDL21",
-            device="Huawei Mate 30",
-            engine="MNN (session)",
-            mode="infer",
-            metric="step_time",
-            values={1: 0.0115, 2: 0.0287, 4: 0.0601, 8: 0.1254, 16: 0.2617},
-        ),
-        Published(
-            paper="EMDL21",
-            device="Huawei Mate 30",
-            engine="MNN",
-            mode="train",
-            metric="peak_memory",
-            values={1: 1.57e8, 2: 2.4e8, 4: 5.13e8, 8: 1.126e9, 16: 2.457e9, 32: 5.12e9},
-        ),
-        Published(
-            paper="EMDL21",
-            device="Samsung Note 10",
-            engine="MNN",
-            mode="train",
-            metric="step_time",
-            values={1: 0.516, 2: 0.812, 4: 1.365},
-        ),
-        Published(
-            paper="EMDL21",
-            device="Samsung Note 10",
-            engine="DL4J",
-            mode="train",
-            metric="step_time",
-            values={1: 3.032, 2: 6.129},
-        ),
-        Published(
-            paper="EMDL21",
-            device="Raspberry Pi 3B+",
-            engine="MNN",
-            mode="train",
-            metric="step_time",
-            values={1: 6.698, 2: 10.651},
-        ),
-        Published(
-            paper="EMDL21",
-            device="Raspberry Pi 3B+",
-            engine="TensorFlow",
-            mode="train",
-            metric="step_time",
-            values={1: 10.468, 2: 14.157, 4: 27.574},
-        ),
-        Published(
-            paper="EMDL21",
-            device="Raspberry Pi 3B+",
-            engine="PyTorch",
-            mode="train",
-            metric="step_time",
-            values={1: 48.274, 2: 79.097},
-        ),
+        library("Samsung Note 10", "MNN", (516, 812, 1365)),
+        library("Samsung Note 10", "DL4J", (3032, 6129)),
+        library("Raspberry Pi 3B+", "MNN", (6698, 10651)),
+        library("Raspberry Pi 3B+", "TensorFlow", (10468, 14157, 27574)),
+        library("Raspberry Pi 3B+", "PyTorch", (48274, 79097)),
     ),
 )

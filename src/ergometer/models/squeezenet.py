@@ -2,7 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from ergometer.core.model import Model, Published
+from ergometer.core.model import Model
+from ergometer.models._emdl21 import mate30
 from ergometer.models._layers import branches, chain, convolution, small
 
 if TYPE_CHECKING:
@@ -65,30 +66,9 @@ MODEL = Model(
         "TX2": "5M parameters stated, which is the file's size in MB with 1000 classes (1,248,424 parameters)",
         "IC2E18": "4.8 MB file, 227x227 input",
     },
-    published=(
-        Published(
-            paper="EMDL21",
-            device="Huawei Mate 30",
-            engine="MNN",
-            mode="train",
-            metric="step_time",
-            values={1: 0.1665, 2: 0.3304, 4: 0.6332, 8: 1.8165, 16: 3.5409, 32: 9.1879},
-        ),
-        Published(
-            paper="EMDL21",
-            device="Huawei Mate 30",
-            engine="MNN (session)",
-            mode="infer",
-            metric="step_time",
-            values={1: 0.0117, 2: 0.023, 4: 0.1273, 8: 0.2541, 16: 0.2092, 32: 0.5868},
-        ),
-        Published(
-            paper="EMDL21",
-            device="Huawei Mate 30",
-            engine="MNN",
-            mode="train",
-            metric="peak_memory",
-            values={1: 1.99e8, 2: 3.32e8, 4: 7.46e8, 8: 1.331e9, 16: 2.662e9, 32: 5.222e9},
-        ),
+    published=mate30(
+        train_ms=(166.5, 330.4, 633.2, 1816.5, 3540.9, 9187.9),
+        infer_ms=(11.7, 23, 127.3, 254.1, 209.2, 586.8),
+        memory_mb=(199, 332, 746, 1331, 2662, 5222),
     ),
 )
