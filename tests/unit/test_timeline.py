@@ -80,7 +80,16 @@ def test_a_core_that_is_always_busy_is_at_100_percent() -> None:
     assert channel["unit"] == "%" and channel["how"].startswith("rate of a counter over 0.2")
     rates = values_of(found)
     known = rates[np.isfinite(rates)]
-    assert len(known) > 350 and np.abs(known - 100).max() <= 7
+    assert len(known) == 399 and np.abs(known - 100).max() <= 7
+
+
+def test_a_core_that_begins_to_work_does_so_when_it_does() -> None:
+    """Ticks of 10 ms, read every 50 ms; idle for 2 s, then busy."""
+    ticks = np.concatenate([np.zeros(40), np.cumsum(np.tile([4, 5, 6], 20))])
+    found = packed(None, samples(BUSY, ticks * 0.01, period_ns=50_000_000))
+    assert found is not None and found["groups"][0]["channels"][0]["how"] == "rate of a counter over 0.2 s"
+    rates = values_of(found)
+    assert np.nanmax(rates[:37]) == 0 and np.nanmin(rates[43:]) > 85
 
 
 def test_nothing_to_draw_is_nothing() -> None:

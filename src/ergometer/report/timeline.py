@@ -119,19 +119,21 @@ def _rate(channel: Channel, line: Timeline, values: Floats) -> tuple[Floats, flo
 
     The kernel counts a core's time in ticks of 10 ms: over 50 ms a core would be 80 or 120 % busy.
     """
-    rate = growth_rate(channel, line.t_ns, values)[:-1]
+    rate = growth_rate(channel, line.t_ns, values)
     steps_s = np.diff(line.t_ns) * 1e-9
-    growth = rate * steps_s
-    grown = growth[growth > 0]
+    growth = rate[:-1] * steps_s
     usual_s = float(np.median(steps_s))
-    usual = float(np.median(rate[rate > 0])) if len(grown) else 0.0
-    width = math.ceil(min(_TICKS * float(grown.min()) / usual, _WIDEST_S) / usual_s) if usual else 1
-    width = max(1, min(width, len(growth)))
+    sizes = np.unique(np.round(growth[growth > 0], 9))
+    busy = float(np.median(rate[rate > 0])) if len(sizes) else 0.0
+    tick = float(np.diff(sizes).min()) if len(sizes) > 1 else 0.0
+    width = min(math.ceil(min(_TICKS * tick / busy, _WIDEST_S) / usual_s), len(growth)) if busy else 1
     if width > 1:
         known = np.isfinite(growth)
-        sums = [np.convolve(np.where(known, part, 0.0), np.ones(width), "valid") for part in (growth, steps_s)]
-        rate = np.append(sums[0] / np.maximum(sums[1], 1e-9), np.full(width - 1, np.nan))
-    return np.append(rate, np.nan), width * usual_s
+        sums = [np.append(0.0, np.cumsum(np.where(known, part, 0.0))) for part in (growth, steps_s)]
+        first = np.clip(np.arange(len(growth)) - width // 2, 0, len(growth) - width)
+        grown, took_s = (part[first + width] - part[first] for part in sums)
+        rate = np.append(np.where(took_s > 0, grown / np.maximum(took_s, 1e-9), np.nan), np.nan)
+    return rate, max(width, 1) * usual_s
 
 
 def _averaged(values: Floats, width: int) -> tuple[Floats, Floats, Floats]:

@@ -25,8 +25,6 @@ def verdict(record: Record) -> str:
         parts = {name: found[f"{name}_time"].value / step.value for name in _PHASES if f"{name}_time" in found}
         if len(parts) > 1:
             said[-1] += f": {', '.join(f'{100 * share:.0f} % {name}' for name, share in parts.items())}"
-    elif wall is not None:
-        said.append(f"It took {format_value(wall.value, 's')}")
     costs = [
         f"{format_value(found[name].value, found[name].unit)} {text}"
         for name, text in (
@@ -36,7 +34,9 @@ def verdict(record: Record) -> str:
         )
         if name in found
     ]
-    if costs:
+    if step is None and wall is not None:
+        said.append(f"It took {' and '.join([format_value(wall.value, 's'), *costs])}")
+    elif costs:
         said.append(f"It needs {' and '.join(costs)}")
     return ". ".join(said) + "." if said else "Nothing was measured."
 

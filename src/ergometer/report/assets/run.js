@@ -37,7 +37,7 @@ function memory(run) {
 
 function cores(run) {
   const rows = Object.entries(run.metrics).filter(([name]) => /^(cpu|gpu)_utilisation\./.test(name)).map(([name, metric]) => ({ name: name.replace("cpu_utilisation.", "core ").replace("gpu_utilisation.", "GPU "), value: metric.value, node: h("span", { class: "value" }, number(metric)) }));
-  return rows.length ? section("cores", "Utilisation during the timed steps", bars(rows, 100)) : null;
+  return rows.length ? section("cores", run.metrics.step_time ? "Utilisation during the timed steps" : "Utilisation", bars(rows, 100)) : null;
 }
 
 function stepSection(run) {
