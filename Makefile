@@ -24,13 +24,13 @@ run: setup
 
 # What computes uses both cores, a process on each; what measures needs the machine to itself.
 test: setup
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 tests/unit tests/contract tests/browser
-	$(BIN)/pytest tests/flow
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadgroup -m 'not slow and not environments and not alone'
+	$(BIN)/pytest --durations 10 -m 'not slow and not environments and alone'
 
 # Every network of the suite through `ergo run`, and the largest at their full size: some minutes.
 test-slow: setup
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m slow tests/unit tests/contract
-	$(BIN)/pytest -m slow tests/flow
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadgroup -m 'slow and not alone'
+	$(BIN)/pytest -m 'slow and alone'
 
 check: setup
 	$(BIN)/ruff check src tests benchmarks docs

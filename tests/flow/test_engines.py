@@ -19,6 +19,8 @@ HERE = [name for name in ("litert", "mnn") if registry.load("engines", name)().p
 BROKEN = """
 from ergometer.engines.torch.engine import Torch
 
+pytestmark = pytest.mark.xdist_group("engines")
+
 class Broken(Torch):
     name = "broken"
     title = "an engine that forgets its convolutions"

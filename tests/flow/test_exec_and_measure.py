@@ -12,6 +12,8 @@ import ergometer
 from tests.conftest import Ergo
 from tests.trees import JETSON_TX2, plant_over_real_proc
 
+pytestmark = pytest.mark.alone
+
 
 def test_a_command_keeps_its_output_and_exit_status(ergo: Ergo, tmp_path: Path) -> None:
     done = ergo("exec", "--json", str(tmp_path / "out.json"), "--", "sh", "-c", "echo hello; exit 3")

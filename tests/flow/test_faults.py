@@ -20,6 +20,8 @@ NO_TORCH = """
 import sys
 from importlib.machinery import PathFinder
 
+pytestmark = pytest.mark.alone
+
 class WithoutTorch(PathFinder):
     @classmethod
     def find_spec(cls, name, path=None, target=None):

@@ -18,6 +18,8 @@ QUICK = ("--time", "0.6s")
 NETWORK = """
 from torch import nn
 
+pytestmark = pytest.mark.alone
+
 def build(classes):
     return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, classes))
 

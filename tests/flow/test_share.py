@@ -12,6 +12,8 @@ import pytest
 
 from tests.conftest import Ergo, one_sentence
 
+pytestmark = pytest.mark.xdist_group("share")
+
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -13,6 +13,8 @@ from torch import nn
 from ergometer.core import registry
 from tests.conftest import Ergo, one_sentence
 
+pytestmark = pytest.mark.alone
+
 QUICK = ("--steps", "2", "--warmup", "0", "--trace-steps", "1", "--sensors", "process,memory")
 SPECIAL = {"dcgan": "3x16x16", "dqn": "4x36x36", "seq2seq:width=32": "6", "conv_only:width=8,depth=2": "3x8x8"}
 

@@ -92,7 +92,8 @@ def tuned(
         return known
     proved = _proved(spec, usable, reasons, interrupt, tell)
     if not proved:
-        raise UnavailableError(f"no engine can run {spec.model} here: {'; '.join(reasons)}.")
+        why = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
+        raise UnavailableError(f"no engine can run {spec.model} here: {why}.")
     search = _Search(spec, goal, limit_s, interrupt, tell)
     search.trials += [Trial(spec=replace(spec, engine=name), why=why) for name, why in reasons.items()]
     found = search.run(proved)
