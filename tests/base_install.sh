@@ -10,6 +10,7 @@ ergo=$1
 "$ergo" show last | grep -q wall_time
 "$ergo" export --format csv | grep -q wall_time
 "$ergo" trace last -o - 2> /dev/null | grep -q process.rss
+"$ergo" report last -o - | grep -q "</html>"
 "$ergo" compare last last --metric wall_time | grep -q "one value each"
 if "$ergo" run lenet 2> /tmp/ergo-base.$$; then
     echo "ergo run worked without an engine" >&2
