@@ -14,11 +14,11 @@ from ergometer.store.spans import SpanTable
 from tests.conftest import ERGO, Ergo, one_sentence
 from tests.trees import JETSON_ORIN, plant_over_real_proc
 
+pytestmark = pytest.mark.alone
+
 QUICK = ("--time", "0.6s")
 NETWORK = """
 from torch import nn
-
-pytestmark = pytest.mark.alone
 
 def build(classes):
     return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, classes))
