@@ -12,14 +12,14 @@ import pytest
 from ergometer.core import registry
 from tests.conftest import Ergo, one_sentence
 
+pytestmark = pytest.mark.xdist_group("engines")
+
 QUICK = ("--steps", "30", "--threads", "1")
 HERE = [name for name in ("litert", "mnn") if registry.load("engines", name)().probe("cpu").ok]
 
 # An engine of an outside package: torch, but its convolutions get no gradient.
 BROKEN = """
 from ergometer.engines.torch.engine import Torch
-
-pytestmark = pytest.mark.xdist_group("engines")
 
 class Broken(Torch):
     name = "broken"

@@ -15,12 +15,12 @@ import pytest
 from tests.conftest import ERGO, Ergo, one_sentence
 from tests.trees import JETSON_TX2, LAPTOP, plant_over_real_proc
 
+pytestmark = pytest.mark.alone
+
 LONG = ("--steps", "1000000")
 NO_TORCH = """
 import sys
 from importlib.machinery import PathFinder
-
-pytestmark = pytest.mark.alone
 
 class WithoutTorch(PathFinder):
     @classmethod
