@@ -20,28 +20,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     import sys
-    from pathlib import Path
 
-    from ergometer.core.errors import StoreError
     from ergometer.report import machine
-    from ergometer.report.trace import trace_of
+    from ergometer.report.trace import opened, trace_of
     from ergometer.store.database import Store
-    from ergometer.store.samples import Samples
-    from ergometer.store.spans import SpanTable
 
     machine.check_destination(arguments.output, "-o")
     with Store() as store:
         record = store.get(arguments.run)
-    folder = Path(record.directory)
-    spans = SpanTable.load(folder / "spans.npz")
-    samples, missing = None, ""
-    try:
-        samples = Samples.load(folder / "samples.npz")
-    except StoreError as error:
-        missing = f"• without counters: {error}"
+    spans, samples, missing = opened(record)
     machine.write_pieces(trace_of(record, spans, samples), arguments.output, "-o")
     if missing:
-        print(missing, file=sys.stderr)
+        print(f"• without counters: {missing}", file=sys.stderr)
     if not len(spans.select(kind="op")):
         print("• without ops: this run has no traced steps", file=sys.stderr)
     return 0

@@ -14,13 +14,10 @@ from urllib.parse import parse_qs, urlsplit
 
 from ergometer.core.errors import ErgoError, UsageError
 from ergometer.core.sensor import read_text
-from ergometer.report import comparison, html
+from ergometer.report import comparison, html, trace
 from ergometer.report.details import brief, details
-from ergometer.report.trace import trace_of
 from ergometer.store.database import Store
 from ergometer.store.home import PROGRESS
-from ergometer.store.samples import Samples
-from ergometer.store.spans import SpanTable
 
 ADDRESS = "127.0.0.1"
 
@@ -91,7 +88,9 @@ class _Handler(BaseHTTPRequestHandler):
             record = store.get(match[1])
             return "text/html", html.report({record.id: details(record)})
         if match := re.fullmatch(r"/runs/([\w-]+)\.trace\.json", path):
-            return "application/json", _trace(store, match[1])
+            record = store.get(match[1])
+            spans, samples, _ = trace.opened(record)
+            return "application/json", trace.trace_of(record, spans, samples)
         raise UsageError("there is no such page.")
 
     def _send(self, status: HTTPStatus, kind: str, pieces: Iterable[str]) -> None:
@@ -151,11 +150,3 @@ def _compared(store: Store, first: str, second: str) -> dict[str, Any]:
         "differing": comparison.differing(a, b),
         "remarks": comparison.remarks(a, b),
     }
-
-
-def _trace(store: Store, run: str) -> Iterable[str]:
-    record = store.get(run)
-    folder = Path(record.directory)
-    spans = SpanTable.load(folder / "spans.npz")
-    samples = Samples.load(folder / "samples.npz") if (folder / "samples.npz").exists() else None
-    return trace_of(record, spans, samples)

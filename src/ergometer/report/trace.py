@@ -7,12 +7,15 @@ by one, so that a trace of any length needs no more memory than the run's own co
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ergometer.analyze.join import growth_rate
+from ergometer.core.errors import StoreError
 from ergometer.core.record import Record
+from ergometer.report.timeline import origin_ns
 from ergometer.store.samples import Samples, Timeline
 from ergometer.store.spans import SpanTable
 
@@ -24,9 +27,19 @@ _RATES = {"J": "W", "s": "share"}  # what a counter of these is per second
 _GAP_NS = 100_000  # calls of a layer that follow one another this closely are one stay in it
 
 
+def opened(record: Record) -> tuple[SpanTable, Samples | None, str]:
+    """The spans and samples of a run, and why there are no samples if so; StoreError without spans."""
+    folder = Path(record.directory)
+    spans = SpanTable.load(folder / "spans.npz")
+    try:
+        return spans, Samples.load(folder / "samples.npz"), ""
+    except StoreError as error:
+        return spans, None, str(error)
+
+
 def trace_of(record: Record, spans: SpanTable, samples: Samples | None) -> Iterator[str]:
     """The text of the JSON file, piece by piece."""
-    origin = _origin(spans, samples)
+    origin = origin_ns(spans, samples)
     head = {"displayTimeUnit": "ms", "otherData": {"run": record.id, "model": record.spec.model}}
     yield json.dumps(head)[:-1] + ', "traceEvents": [\n'
     first = True
@@ -34,13 +47,6 @@ def trace_of(record: Record, spans: SpanTable, samples: Samples | None) -> Itera
         yield ("" if first else ",\n") + json.dumps(event)
         first = False
     yield "\n]}\n"
-
-
-def _origin(spans: SpanTable, samples: Samples | None) -> int:
-    starts = [int(spans.start_ns.min())] if len(spans) else []
-    for timeline in samples.timelines if samples else ():
-        starts += [int(timeline.t_ns[0])] if len(timeline.t_ns) else []
-    return min(starts, default=0)
 
 
 def _events(record: Record, spans: SpanTable, samples: Samples | None, origin: int) -> Iterator[dict[str, Any]]:

@@ -88,7 +88,7 @@ class Breakdown {
     } }, label) : h("span", { class: "leaf" }, label);
     const how = share.source === "estimated" ? "estimated: single calls are shorter than the sensor resolves, so each gets its share by time" : "integrated over samples between the stamps of each call";
     return h("tr", { class: `depth${depth}` }, h("td", { class: "left" }, name), this.columns.map((column) => {
-      if (column === "time") return h("td", { class: "bar" }, h("i", { style: `width:${100 * share.share}%` }), h("span", null, `${format(share.time, "s")} `, h("small", null, percent(share.share))));
+      if (column === "time") return h("td", { class: "bar", title: "timed by the engine's tracer, in steps of their own; the mean of the traced steps" }, h("i", { style: `width:${100 * share.share}%` }), h("span", null, `${format(share.time, "s")} `, h("small", null, percent(share.share))));
       if (column === "calls") return h("td", null, share.calls ? String(Number(share.calls.toFixed(2))) : "");
       if (share[column] === null) return h("td", null, "–");
       const sampled = column !== "memory";
