@@ -127,6 +127,7 @@ def test_a_running_measurement_is_watched(
     page.wait_for_selector("tbody tr:has-text('running')")
     page.locator("tbody a").first.click()
     page.wait_for_selector("text=stage timed")
+    page.wait_for_selector("text=samples a second")
     seen = page.inner_text(".verdict")
     page.wait_for_function("text => document.querySelector('.verdict').textContent !== text", arg=seen)
     keep(page, "ui-live-1280")

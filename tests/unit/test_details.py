@@ -75,6 +75,7 @@ def test_a_number_that_is_none_is_null() -> None:
 def test_a_run_that_failed_says_how() -> None:
     failed = Record(id="r", spec=Spec(model="lenet"), status="out_of_memory", started_at="", reason="killed at 1 GB")
     assert verdict(failed) == "Out of memory: killed at 1 GB." and tone(failed) == "bad"
+    assert verdict(record_of("r-001", Spec(model="lenet"))).endswith("at its peak and about 20 mJ a step.")
     doubtful = record_of("r-001", Spec(model="lenet"), warnings=("unstable: drift",))
     assert tone(doubtful) == "doubtful" and tone(record_of("r-001", Spec(model="lenet"))) == "good"
 

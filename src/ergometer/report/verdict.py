@@ -1,7 +1,7 @@
 """What a run found, in two sentences."""
 
 from ergometer.core.quantity import format_value
-from ergometer.core.record import Record
+from ergometer.core.record import Metric, Record
 
 _PHASES = ("forward", "backward", "optimizer")
 _WHAT = {"train": "A training step", "infer": "An inference"}
@@ -26,7 +26,7 @@ def verdict(record: Record) -> str:
         if len(parts) > 1:
             said[-1] += f": {', '.join(f'{100 * share:.0f} % {name}' for name, share in parts.items())}"
     costs = [
-        f"{format_value(found[name].value, found[name].unit)} {text}"
+        f"{_amount(found[name])} {text}"
         for name, text in (
             ("peak_memory", "of memory at its peak"),
             ("energy_per_step", "a step"),
@@ -39,6 +39,10 @@ def verdict(record: Record) -> str:
     elif costs:
         said.append(f"It needs {' and '.join(costs)}")
     return ". ".join(said) + "." if said else "Nothing was measured."
+
+
+def _amount(metric: Metric) -> str:
+    return ("about " if metric.source == "estimated" else "") + format_value(metric.value, metric.unit)
 
 
 def tone(record: Record) -> str:

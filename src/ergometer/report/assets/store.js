@@ -100,8 +100,8 @@ class Live {
 
   take(run) {
     const { stage, step, rate, live } = run.progress;
-    this.said.textContent = `It is running: stage ${stage || "start"}${step ? `, step ${step}` : ""}${rate ? `, ${digits(rate)} steps a second` : ""}.`;
-    this.past.push({ t: Date.now() / 1000, values: { "steps a second": rate ?? null, ...live } });
+    this.said.textContent = `It is running: stage ${stage || "start"}${step ? `, step ${step}` : ""}${rate ? `, ${digits(rate)} samples a second` : ""}.`;
+    this.past.push({ t: Date.now() / 1000, values: { "samples a second": rate ?? null, ...live } });
     for (const name of new Set(this.past.flatMap((item) => Object.keys(item.values)))) {
       if (!this.charts.has(name)) this.charts.set(name, this.chart(name));
       this.charts.get(name).setData([this.past.map((item) => item.t - this.past[0].t), this.past.map((item) => item.values[name] ?? null)]);
