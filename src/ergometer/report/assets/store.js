@@ -110,7 +110,8 @@ class Live {
 
   chart(name) {
     const host = h("div", { class: "plot" });
-    this.plots.append(h("figure", { class: "chart" }, h("figcaption", null, name), host));
+    const unit = { power: ", W", temperature: ", °C" }[name.split(".")[0]] || "";
+    this.plots.append(h("figure", { class: "chart" }, h("figcaption", null, name + unit), host));
     return plot(host, { height: 140, axes: axes("", (_, ticks) => formatTicks(ticks, "s"), ""), scales: { x: { time: false } }, cursor: { show: false },
       series: [{}, { stroke: colour(this.charts.size), width: 1.5, points: { show: true, size: 4 } }] }, [[0], [null]]);
   }
