@@ -65,6 +65,7 @@ def test_filter_open_and_compare(
     page.wait_for_selector(".comparison")
     step = page.locator(".comparison tr", has_text="step_time").inner_text()
     assert "2.000" in step and "slower" in step
+    assert "~20 mJ" in page.locator(".comparison tr", has_text="energy_per_step").inner_text()
     keep(page, "ui-compare-1280")
     page.go_back()
     page.wait_for_selector("tbody tr")

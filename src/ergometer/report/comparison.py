@@ -25,6 +25,7 @@ class Row:
     first: float
     second: float
     found: Comparison | None
+    estimated: bool = False
 
     @property
     def words(self) -> str:
@@ -62,7 +63,8 @@ def _row(name: str, first: Sequence[Record], second: Sequence[Record]) -> Row:
     found = compare(*values) if judged else None
     middles = [sorted(record.metrics[name].value for record in side)[len(side) // 2] for side in (first, second)]
     a, b = (found.first, found.second) if found else middles
-    return Row(metric=name, unit=first[0].metrics[name].unit, first=a, second=b, found=found)
+    estimated = any(record.metrics[name].source == "estimated" for record in (*first, *second))
+    return Row(metric=name, unit=first[0].metrics[name].unit, first=a, second=b, found=found, estimated=estimated)
 
 
 def _values(record: Record, name: str) -> list[float]:

@@ -238,7 +238,8 @@ def comparison(rows: Sequence[Row]) -> Fitted:
         ratio = f"{row.second / row.first:.3f}" if row.first else ""
         between = f"{found.low:.3f} .. {found.high:.3f}" if found else ""
         p, n = (f"{found.p:.1g}", f"{found.n[0]} and {found.n[1]} {found.by}") if found else ("", "")
-        medians = [format_value(value, row.unit) for value in (row.first, row.second)]
+        about = "~" if row.estimated else ""
+        medians = [about + format_value(value, row.unit) for value in (row.first, row.second)]
         shown_rows.append([row.metric, *medians, ratio, between, p, n, verdict])
     columns = ["metric", "A", "B", "B / A", "95 % interval", "p", "n", "B is"]
     return Fitted("", columns, shown_rows, left=("metric", "n", "B is"), drop=("n", "p"))

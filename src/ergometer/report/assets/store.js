@@ -143,7 +143,7 @@ async function comparePage(values) {
   const found = await ask("/api/compare", { a: values.get("a"), b: values.get("b") });
   const side = (letter, runs) => h("p", null, `${letter}: ${title(runs[0])}, ${runs.length === 1 ? `run ${runs[0].id}` : `${runs.length} runs`}`);
   const columns = [{ name: "metric", left: true }, { name: "A" }, { name: "B" }, { name: "B / A" }, { name: "95 % interval" }, { name: "p" }, { name: "B is", left: true }];
-  const rows = found.rows.map((row) => ({ cells: [{ text: row.metric, sort: row.metric }, { text: format(row.first, row.unit), sort: row.first }, { text: format(row.second, row.unit), sort: row.second }, { text: row.first ? (row.second / row.first).toFixed(3) : "", sort: row.first ? row.second / row.first : null },
+  const rows = found.rows.map((row) => ({ cells: [{ text: row.metric, sort: row.metric }, ...[row.first, row.second].map((value) => ({ text: (row.estimated ? "~" : "") + format(value, row.unit), sort: value })), { text: row.first ? (row.second / row.first).toFixed(3) : "", sort: row.first ? row.second / row.first : null },
     { text: row.found ? `${row.found.low.toFixed(3)} to ${row.found.high.toFixed(3)}` : "", sort: null }, { text: row.found ? row.found.p.toPrecision(1) : "", sort: row.found ? row.found.p : null }, { node: h("strong", { class: row.verdict.split(" ")[0] }, row.verdict), sort: row.verdict }] }));
   frame(h("h2", null, "Compare"), form, side("A", found.sides[0]), side("B", found.sides[1]),
     Object.entries(found.differing).map(([name, [a, b]]) => h("p", { class: "soft" }, `${name}: ${a} against ${b}`)), table(columns, rows, { class: "comparison" }),
