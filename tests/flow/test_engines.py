@@ -172,7 +172,7 @@ def test_your_own_network_on_another_engine(ergo: Ergo, tmp_path: Path) -> None:
     ("arguments", "words"),
     [
         (("--engine", "torhc"), "torch"),
-        (("--engine", "torch:precision=int3"), "precision=float32|bf16"),
+        (("--engine", "torch:precision=int3"), "precision=float32|tf32|bf16"),
         (("--engine", "mnn:colour=red"), "no option colour=red"),
     ],
 )

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ergometer.core.graph import Node
+from ergometer.engines.tinygrad import _products as products
 
 # Their inputs, or the gradients of their outputs, are kept in memory. The rest is computed again wherever it is used,
 # which takes long in the inner loops of a convolution; and the gradient of max_pool compares for equality.
@@ -20,11 +21,22 @@ def rules() -> dict[str, Callable[..., Any]]:
 
     def conv(node: Node, x: Any, weight: Any, bias: Any = None) -> Any:
         a = node.attributes
+        if a["groups"] == 1 and _ours(x, weight):
+            return _biased(products.conv(x, weight, a["stride"], a["dilation"], a["padding"]), bias, 1)
         return x.conv2d(weight, bias, a["groups"], tuple(a["stride"]), tuple(a["dilation"]), sides(node))
 
     def conv_transpose(node: Node, x: Any, weight: Any, bias: Any = None) -> Any:
         stride, padding, more = (tuple(node.attributes[key]) for key in ("stride", "padding", "output_padding"))
         return x.conv_transpose2d(weight, bias, stride=stride, padding=padding, output_padding=more)
+
+    def linear(_: Node, x: Any, weight: Any, bias: Any = None) -> Any:
+        if not _ours(x, weight):
+            return x.linear(weight.T, bias)
+        rows = products.linear(x.reshape(-1, x.shape[-1]), weight)
+        return _biased(rows.reshape(*x.shape[:-1], weight.shape[0]), bias, -1)
+
+    def matmul(_: Node, a: Any, b: Any) -> Any:
+        return products.matmul(a, b) if _ours(a, b) and a.shape[:-2] == b.shape[:-2] else a @ b
 
     def batch_norm(node: Node, x: Any, scale: Any, bias: Any, mean: Any, variance: Any) -> Any:
         a = node.attributes
@@ -64,8 +76,8 @@ def rules() -> dict[str, Callable[..., Any]]:
     return {
         "conv": conv,
         "conv_transpose": conv_transpose,
-        "linear": lambda _, x, weight, bias=None: x.linear(weight.T, bias),
-        "matmul": lambda _, a, b: a @ b,
+        "linear": linear,
+        "matmul": matmul,
         "batch_norm": batch_norm,
         "layer_norm": lambda n, x, scale, bias: x.layernorm(eps=n.attributes["epsilon"]) * scale + bias,
         "max_pool": max_pool,
@@ -91,3 +103,13 @@ def rules() -> dict[str, Callable[..., Any]]:
         "pick": pick,
         "cross_entropy": lambda n, scores, labels: -pick(n, scores.log_softmax(), labels).mean(),
     }
+
+
+def _ours(*operands: Any) -> bool:
+    """Whether the accelerator has our kernel, which is faster than those that tinygrad makes."""
+    known = operands[0].device.partition(":")[0] in ("CL", "CUDA")
+    return known and all(operand.numel() < products.LARGEST for operand in operands)
+
+
+def _biased(y: Any, bias: Any, axis: int) -> Any:
+    return y if bias is None else y + bias.reshape([-1 if i == axis % y.ndim else 1 for i in range(y.ndim)])

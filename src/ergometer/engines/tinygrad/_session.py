@@ -8,6 +8,7 @@ import numpy as np
 from ergometer.core.clock import now_ns
 from ergometer.core.engine import LEARNING_RATE, MOMENTUM
 from ergometer.core.graph import VELOCITY, Graph
+from ergometer.engines.tinygrad import _devices as devices
 from ergometer.engines.tinygrad._placed import Placed
 from ergometer.engines.tinygrad._rules import KEPT, KEPT_GRADIENTS, rules
 
@@ -27,9 +28,8 @@ class Session:
             self.placed = Placed(graph, host, accelerator, places)
         self.device = accelerator if whole <= set(places) else host  # of parameters, data and results
         self.devices = {self.device, *((accelerator,) if self.placed else ())}
-        if "CL" in self.devices:
-            _prefer_gpus()
-        DEV.value = self.device  # otherwise it opens every device that there is, to find a default
+        devices.check(self.devices)
+        DEV.value = self.device.partition(":")[0]  # otherwise it opens all devices, to find a default
         self.graph = graph
         kept = (*graph.parameters, *graph.constants, *graph.buffers)
         self.values = {name: self._tensor(arrays[name]) for name in kept}
@@ -39,7 +39,7 @@ class Session:
         linear, gradients = self._train() if graph.parameters else self._infer()
         held = [*self.values.items(), *self.velocities.items(), *gradients.items()]
         owners = {tensor.uop.base: name.rpartition(".")[0] for name, tensor in held}
-        self.layers = [_layers(call, owners) for call in linear.src]
+        self.layers = _layers(linear.src, owners)
         self.compiled = link_linear(jit_lower(linear, {self.output.uop.base, *buffers}, []))
         self.parts = _parts(self.compiled) if self.placed else [self.compiled]
         for call in _kernels(self.compiled):
@@ -136,32 +136,23 @@ class Session:
             yield start, end, _name(call), layer
 
 
-def _prefer_gpus() -> None:
-    """Where there are several OpenCL platforms, the first that has GPUs: tinygrad would take the first of all."""
-    import ctypes
-
-    from tinygrad.runtime.autogen import opencl as cl
-    from tinygrad.runtime.ops_cl import CLDevice
-
-    count = ctypes.c_uint32()
-    cl.clGetPlatformIDs(0, None, count)
-    platforms = (cl.cl_platform_id * count.value)()
-    cl.clGetPlatformIDs(count.value, platforms, None)
-    for platform in platforms:
-        if cl.clGetDeviceIDs(platform, cl.CL_DEVICE_TYPE_GPU, 0, None, count) == 0 and count.value:
-            devices = (cl.cl_device_id * count.value)()
-            cl.clGetDeviceIDs(platform, cl.CL_DEVICE_TYPE_GPU, count, devices, None)
-            CLDevice.device_ids = devices
-            return
-
-
 def _plain(array: Any) -> Any:
     """In the order of its indices; whole numbers in 32 bits."""
     return np.asarray(array, np.int32 if array.dtype == np.int64 else None, order="C")
 
 
-def _layers(call: Any, owners: dict[Any, str]) -> str:
-    return " + ".join(sorted({owners.get(buffer.base, "") for buffer in call.src[1:]} - {""}))
+def _layers(calls: Sequence[Any], owners: dict[Any, str]) -> list[str]:
+    """Of each kernel the layers whose parameters it touches, or else of the one kernel that reads its result."""
+    found = [" + ".join(sorted({owners.get(buffer.base, "") for buffer in call.src[1:]} - {""})) for call in calls]
+    readers: dict[Any, set[int]] = {}
+    for number, call in enumerate(calls):
+        for buffer in call.src[2:]:
+            readers.setdefault(buffer.base, set()).add(number)
+    for number in reversed(range(len(calls))):
+        reading = readers.get(calls[number].src[1].base, set())
+        if not found[number] and len(reading) == 1:
+            found[number] = found[reading.pop()]
+    return found
 
 
 def _parts(linear: Any) -> list[Any]:

@@ -29,7 +29,7 @@ class Torch:
     modes: tuple[str, ...] = ("train", "infer")
     options: ClassVar[dict[str, tuple[str, ...]]] = {
         "layout": ("contiguous", "channels_last"),
-        "precision": ("float32", "bf16"),
+        "precision": ("float32", "tf32", "bf16"),
     }
     portable = False
     slow_start = False
@@ -96,7 +96,12 @@ class Torch:
             raise UsageError(f"{spec.model} returned {type(self.module).__name__}, not a torch.nn.Module.")
         self.module.to(self.device)
         self.channels_last = spec.options.get("layout") == "channels_last"
-        self.half = spec.options.get("precision") == "bf16"
+        precision = spec.options.get("precision")
+        self.half = precision == "bf16"
+        if precision == "tf32" and self.device.type != "cuda":
+            raise UsageError("precision=tf32 is of NVIDIA GPUs: use --device cuda.")
+        # Of itself torch would round the operands of convolutions to 10 bits there, and call it float32.
+        torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
         if self.channels_last:
             self.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.call: Any = self.module  # what is called, where that is not the module itself

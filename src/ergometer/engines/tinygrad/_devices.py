@@ -1,0 +1,131 @@
+"""Where tinygrad runs: an accelerator, and beside it the host, which is the CPU."""
+
+import ctypes
+import os
+import shutil
+from collections.abc import Iterable
+from functools import cache
+from typing import Any
+
+from ergometer.core.errors import UnavailableError
+from ergometer.core.probe import Probe
+
+_CPU = "CPU"  # tinygrad's own: one thread, compiled by clang
+_NO_CLANG = "tinygrad compiles with clang, which is not there"
+
+
+def set_environment() -> None:
+    """What tinygrad reads when it is imported: compile in this process, and do not cut kernels into parts."""
+    os.environ |= {"PARALLEL": "0", "THREADS": "0", "CC": _clang()}
+
+
+def set_threads(threads: int) -> None:
+    """Of OpenCL on a CPU (PoCL), which reads it when it is opened."""
+    os.environ |= dict.fromkeys(("POCL_MAX_PTHREAD_COUNT", "POCL_CPU_MAX_CU_COUNT"), str(threads))
+
+
+def find(device: str) -> tuple[str, str]:
+    """What tinygrad calls the host and the accelerator.
+
+    The accelerator is the first GPU of OpenCL, or else its CPU; the host is another CPU that OpenCL knows (which has
+    threads), or else tinygrad's own.
+    """
+    if device == "cpu":
+        return _CPU, _CPU
+    gpus, cpus = _opencl_devices()
+    listed = (gpus + cpus)[:1] if device == "opencl" else []
+    host = next((cpu for cpu in cpus if cpu not in listed), None)
+    host_name = _CPU if host is None else f"CL:{len(listed)}" if listed else "CL"
+    _offer([*listed, *([] if host is None else [host])])
+    return host_name, "CL" if device == "opencl" else "CUDA"
+
+
+def check(names: Iterable[str]) -> None:
+    """That what these devices need is there."""
+    if _CPU in names and not shutil.which(_clang()):
+        raise UnavailableError(f"{_NO_CLANG}: apt install clang, or pocl-opencl-icd as the host of an accelerator.")
+
+
+def threaded(name: str) -> bool:
+    return name.startswith("CL")
+
+
+@cache
+def is_cpu(name: str) -> bool:
+    """Whether this device of tinygrad's is a CPU."""
+    if not threaded(name):
+        return name == _CPU
+    from tinygrad import Device
+    from tinygrad.runtime.autogen import opencl as cl
+
+    kind = ctypes.c_uint64()
+    cl.clGetDeviceInfo(Device[name].cl_dev, cl.CL_DEVICE_TYPE, 8, ctypes.byref(kind), None)
+    return bool(kind.value & cl.CL_DEVICE_TYPE_CPU)
+
+
+def probe(device: str, found: Probe) -> Probe:
+    """found, unless the device lacks something."""
+    return {"cpu": _probe_cpu, "opencl": _probe_opencl, "cuda": _probe_cuda}[device](found)
+
+
+def _probe_cpu(found: Probe) -> Probe:
+    return found if shutil.which(_clang()) else Probe(False, _NO_CLANG, "apt install clang")
+
+
+def _probe_opencl(found: Probe) -> Probe:
+    if any(_opencl_devices()):
+        return found
+    remedy = "install the driver of the GPU, or for the CPU: apt install ocl-icd-libopencl1 pocl-opencl-icd"
+    return Probe(False, "OpenCL has no device here", remedy)
+
+
+def _probe_cuda(found: Probe) -> Probe:
+    count = ctypes.c_int32()
+    library = _library("libcuda.so.1")
+    if library is None or library.cuInit(0) or library.cuDeviceGetCount(ctypes.byref(count)) or not count.value:
+        return Probe(False, "there is no NVIDIA GPU with its driver", "install the NVIDIA driver")
+    return found
+
+
+def _clang() -> str:
+    chosen = os.environ.get("CC", "")
+    return chosen if "clang" in chosen else "clang"
+
+
+def _library(*names: str) -> Any:
+    for name in names:
+        try:
+            return ctypes.CDLL(name)
+        except OSError:
+            continue
+    return None
+
+
+def _opencl_devices() -> tuple[list[int], list[int]]:
+    """The addresses of the GPUs (and what else is no CPU), and of the CPUs, of all platforms."""
+    if _library("libOpenCL.so.1", "libOpenCL.so") is None:
+        return [], []
+    from tinygrad.runtime.autogen import opencl as cl
+
+    count = ctypes.c_uint32()
+    cl.clGetPlatformIDs(0, None, count)
+    platforms = (cl.cl_platform_id * count.value)()
+    cl.clGetPlatformIDs(count.value, platforms, None)
+    found: tuple[list[int], list[int]] = [], []
+    for platform in platforms:
+        for kinds, kept in zip((~cl.CL_DEVICE_TYPE_CPU & 0xFFFFFFFF, cl.CL_DEVICE_TYPE_CPU), found, strict=True):
+            if cl.clGetDeviceIDs(platform, kinds, 0, None, count) == 0 and count.value:
+                devices = (cl.cl_device_id * count.value)()
+                cl.clGetDeviceIDs(platform, kinds, count, devices, None)
+                kept += [ctypes.cast(one, ctypes.c_void_p).value or 0 for one in devices]
+    return found
+
+
+def _offer(addresses: list[int]) -> None:
+    """Name the OpenCL devices CL, CL:1 and so on: of several platforms, tinygrad would take the first alone."""
+    from tinygrad.runtime.autogen import opencl as cl
+    from tinygrad.runtime.ops_cl import CLDevice
+
+    if addresses:
+        named = (ctypes.cast(ctypes.c_void_p(address), cl.cl_device_id) for address in addresses)
+        CLDevice.device_ids = (cl.cl_device_id * len(addresses))(*named)

@@ -1,0 +1,188 @@
+"""Convolutions and matrix products on an accelerator, with their gradients: one kernel (product.cl) for all of them.
+
+Each is the product of two matrices; what differs is where their elements are. The right matrix of a convolution is its
+input seen through the window, which is never written down.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
+from math import prod
+from typing import Any
+
+from ergometer.engines.tinygrad._devices import is_cpu
+
+_GROUPS = 512  # of threads: what keeps a large GPU busy
+_SHORTEST = 256  # terms of a sum that are worth a group of their own
+LARGEST = 2**31  # elements that the kernel's indices can tell apart
+
+
+@dataclass(frozen=True)
+class _Window:
+    """Of a convolution from (batch, C, H, W) to (batch, O, OH, OW); its constants have the names of the kernel's."""
+
+    batch: int
+    C: int
+    H: int
+    W: int
+    O: int  # noqa: E741
+    OH: int
+    OW: int
+    KH: int
+    KW: int
+    SH: int
+    SW: int
+    DH: int
+    DW: int
+    TOP: int
+    LEFTMOST: int
+
+
+@dataclass(frozen=True)
+class _Matrix:
+    """Where an element is: C code that sets `at` and may clear `ok`; and whether neighbours along K are neighbours."""
+
+    code: str
+    along_k: bool
+
+
+_LEFT, _LEFT_TURNED = _Matrix("at = m * K + k;", True), _Matrix("at = k * M + m;", False)
+_RIGHT, _RIGHT_TURNED = _Matrix("at = k * N + n;", False), _Matrix("at = n * K + k;", True)
+_FILTERS_TURNED = _Matrix("at = (k / (KH * KW) * C + m) * (KH * KW) + k % (KH * KW);", True)
+_IMAGE = _Matrix("at = (k / (OH * OW) * M + m) * (OH * OW) + k % (OH * OW);", True)
+_SEEN = (  # the input that an output's tap sees
+    "int t = {tap} % (KH * KW), r = {place} % (OH * OW);"
+    " int y = r / OW * SH - TOP + t / KW * DH, x = r % OW * SW - LEFTMOST + t % KW * DW;"
+    " ok = ok && y >= 0 && y < H && x >= 0 && x < W;"
+    " at = (({place} / (OH * OW) * C + {tap} / (KH * KW)) * H + y) * W + x;"
+)
+_SEEN_RIGHT = _Matrix(_SEEN.format(tap="k", place="n"), False)
+_SEEN_TURNED = _Matrix(_SEEN.format(tap="n", place="k"), True)
+_SEEING = _Matrix(  # the output whose tap sees an input
+    "int t = k % (KH * KW), r = n % (H * W);"
+    " int y = r / W + TOP - t / KW * DH, x = r % W + LEFTMOST - t % KW * DW;"
+    " ok = ok && y >= 0 && y % SH == 0 && y / SH < OH && x >= 0 && x % SW == 0 && x / SW < OW;"
+    " at = ((n / (H * W) * O + k / (KH * KW)) * OH + y / SH) * OW + x / SW;",
+    False,
+)
+_PLAIN = "m * N + n"
+
+
+def conv(x: Any, weight: Any, stride: Sequence[int], dilation: Sequence[int], padding: Sequence[int]) -> Any:
+    """A convolution without groups. padding: at the top, left, bottom and right."""
+    (batch, c, h, w), (o, _, kh, kw) = x.shape, weight.shape
+    (sh, sw), (dh, dw), (top, left, bottom, right) = stride, dilation, padding
+    oh = (h + top + bottom - dh * (kh - 1) - 1) // sh + 1
+    ow = (w + left + right - dw * (kw - 1) - 1) // sw + 1
+    window = _Window(batch, c, h, w, o, oh, ow, kh, kw, sh, sw, dh, dw, top, left)
+    return _outputs(x, weight, window, lambda y, weight, x: (_filters(y, x, window), _inputs(y, weight, window)))
+
+
+def linear(x: Any, weight: Any) -> Any:
+    """Rows by the rows of a weight."""
+    return _matrices(x, weight, _LEFT, _RIGHT_TURNED, (x.shape[0], weight.shape[0], x.shape[1]), _linear_gradients)
+
+
+def _linear_gradients(y: Any, x: Any, weight: Any) -> tuple[Any, Any]:
+    (rows, ins), outs = x.shape, weight.shape[0]
+    inner = _matrices(y, weight, _LEFT, _RIGHT, (rows, ins, outs))
+    return inner, _matrices(y, x, _LEFT_TURNED, _RIGHT, (outs, ins, rows))
+
+
+def matmul(a: Any, b: Any) -> Any:
+    """Matrices, or as many on either side."""
+    return _matrices(a, b, _LEFT, _RIGHT, (a.shape[-2], b.shape[-1], a.shape[-1]), _matmul_gradients)
+
+
+def _matmul_gradients(y: Any, a: Any, b: Any) -> tuple[Any, Any]:
+    m, n, k = a.shape[-2], b.shape[-1], a.shape[-1]
+    return _matrices(y, b, _LEFT, _RIGHT_TURNED, (m, k, n)), _matrices(a, y, _LEFT_TURNED, _RIGHT, (k, n, m))
+
+
+def _matrices(a: Any, b: Any, left: _Matrix, right: _Matrix, sizes: tuple[int, int, int], gradients: Any = None) -> Any:
+    return _product(a, b, left, right, _PLAIN, sizes, (*a.shape[:-2], *sizes[:2]), {}, gradients)
+
+
+def _outputs(x: Any, weight: Any, w: _Window, gradients: Any = None) -> Any:
+    sizes = w.O, w.batch * w.OH * w.OW, w.C * w.KH * w.KW
+    shape = w.batch, w.O, w.OH, w.OW
+    return _product(weight, x, _LEFT, _SEEN_RIGHT, _channels("OH * OW"), sizes, shape, asdict(w), gradients)
+
+
+def _inputs(y: Any, weight: Any, w: _Window, gradients: Any = None) -> Any:
+    sizes = w.C, w.batch * w.H * w.W, w.O * w.KH * w.KW
+    shape = w.batch, w.C, w.H, w.W
+    return _product(weight, y, _FILTERS_TURNED, _SEEING, _channels("H * W"), sizes, shape, asdict(w), gradients)
+
+
+def _filters(y: Any, x: Any, w: _Window) -> Any:
+    sizes = w.O, w.C * w.KH * w.KW, w.batch * w.OH * w.OW
+    return _product(y, x, _IMAGE, _SEEN_TURNED, _PLAIN, sizes, (w.O, w.C, w.KH, w.KW), asdict(w))
+
+
+def _channels(places: str) -> str:
+    """Where in an image a row, which is a channel, and a column, which is a place in one of the images, are."""
+    return f"(n / ({places}) * M + m) * ({places}) + n % ({places})"
+
+
+def _product(
+    a: Any,
+    b: Any,
+    left: _Matrix,
+    right: _Matrix,
+    out: str,
+    sizes: tuple[int, int, int],
+    shape: tuple[int, ...],
+    constants: dict[str, int],
+    gradients: Callable[[Any, Any, Any], tuple[Any, Any]] | None = None,
+) -> Any:
+    from tinygrad import Device, Tensor
+
+    a, b = (tensor if isinstance(tensor, Tensor) else Tensor(tensor) for tensor in (a, b))
+    device, on_cpu = a.device, is_cpu(a.device)
+    m, n, k = sizes
+    batch = prod(shape) // (m * n)
+    tile_m, tile_n = (next((tile for tile in (32, 64) if size <= tile), 128) for size in (m, n))
+    own_m, own_n = (4 if tile == 32 else 8 for tile in (tile_m, tile_n))
+    across, down = -(-n // tile_n), -(-m // tile_m)
+    parts = max(1, min(_GROUPS // (across * down * batch), k // _SHORTEST))
+    depth = -(-k // parts)
+    parts = -(-k // depth)
+    threads = 1 if on_cpu else tile_m * tile_n // (own_m * own_n)
+    defined = {"M": m, "N": n, "K": k, "TM": tile_m, "TN": tile_n, "TK": 64 if on_cpu else 8, "RM": own_m, "RN": own_n}
+    defined |= {"THREADS": threads, "PARTS": parts, "DEPTH": depth, **constants}
+    defined |= {"LEFT_ALONG_K": int(left.along_k), "RIGHT_ALONG_K": int(right.along_k)}
+    codes = {"LEFT": left.code, "RIGHT": right.code, "OUT": out}
+    lines = "".join(f"#define {name} {value}\n" for name, value in (defined | codes).items())
+    name = f"product_{m}_{n}_{k}_{sha256(lines.encode()).hexdigest()[:8]}"
+    source = f"#define NAME {name}\n{lines}{_kernel()}"
+    groups = (across, down, parts * batch)
+
+    def program(*arguments: Any) -> Any:
+        from tinygrad.renderer import Estimates
+        from tinygrad.uop.ops import KernelInfo, Ops, ProgramInfo, UOp
+
+        work = Estimates(ops=2 * m * n * k * batch)
+        held = [next(part for part in argument.toposort() if part.op is Ops.PARAM) for argument in arguments]
+        sink = UOp.sink(*held, arg=KernelInfo(name=name, estimates=work))
+        info = ProgramInfo(name, groups, (threads, 1, 1), (), (0, 1, 2), (0,), (1, 2), Device[device].renderer.target)
+        listed = UOp(Ops.LINEAR, src=(*held, sink))
+        return UOp(Ops.PROGRAM, src=(sink, listed, UOp(Ops.SOURCE, arg=source)), arg=info)
+
+    def backward(y: Any, call: Any) -> tuple[Any, ...]:
+        """A sum's gradient is the same for each of its parts: that of the first is taken."""
+        assert gradients is not None
+        whole = Tensor(y).reshape(batch, parts, m * n)[:, 0].reshape(shape).contiguous()
+        taken = gradients(whole, *(Tensor(operand) for operand in call.src[2:]))
+        return None, *(gradient.uop for gradient in taken)
+
+    empty = Tensor.empty(batch, parts, m * n, device=device)
+    made = empty.custom_kernel(a.contiguous(), b.contiguous(), fxn=program, grad_fxn=backward if gradients else None)
+    return (made[0].sum(1) if parts > 1 else made[0]).reshape(shape)
+
+
+@cache
+def _kernel() -> str:
+    return (files("ergometer.engines.tinygrad") / "product.cl").read_text()
