@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: setup engines run test test-slow test-engines check base bench accuracy matrix picture clean
+.PHONY: setup engines run test test-slow test-engines check base bench bench-gpu accuracy matrix picture clean
 
 setup: $(STAMP)
 
@@ -72,6 +72,10 @@ device-%: setup
 
 bench: setup
 	for name in startup attribution energy tracing observer suite engines compare; do $(BIN)/python benchmarks/$$name.py 2>&1 | grep -v ^USDT || exit 1; done
+
+# Needs a GPU.
+bench-gpu: setup
+	$(BIN)/python benchmarks/acceleration.py
 
 # Trains on real data in the folder DATA (docs/data.md says how it is laid out): some ten minutes.
 accuracy: setup

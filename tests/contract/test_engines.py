@@ -15,7 +15,7 @@ from ergometer.core import registry
 from ergometer.core.dataset import Request
 from ergometer.core.engine import Engine
 from ergometer.core.errors import UsageError
-from ergometer.core.graph import RESULT, VELOCITY
+from ergometer.core.graph import RESULT, VELOCITY, Node
 from ergometer.core.probe import Probe
 from ergometer.core.spec import Spec
 from ergometer.run.prove import BATCH, SCORES, proof_of
@@ -200,6 +200,28 @@ def test_a_step_on_two_devices_is_right(accelerate: str, tmp_path: Path) -> None
     assert not proof.reason, proof.reason
 
 
+@pytest.mark.skipif(("tinygrad", "opencl") not in TRAINING, reason="tinygrad has no OpenCL here")
+def test_what_an_accelerator_lacks_is_on_the_cpu_and_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from tinygrad.device import CompileError
+
+    from ergometer.engines.tinygrad import _placed, _session
+
+    known = _session.rules()
+
+    def relu(node: Node, x: Any) -> Any:
+        if x.device.startswith("CL"):
+            raise CompileError("no such thing")
+        return known["relu"](node, x)
+
+    for module in (_placed, _session):
+        monkeypatch.setattr(module, "rules", lambda: known | {"relu": relu})
+    engine = load("tinygrad", "opencl", "train", tmp_path)
+    (said,) = engine.remarks
+    assert said == "relu: on the CPU, because the accelerator cannot run it (no such thing)"
+    proof = lowering.proof("tinygrad", "lenet", tmp_path / "proof", "opencl")
+    assert not proof.reason, proof.reason
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("model", [name for name in CARRIED if name not in (*QUICK, *DEEP)])
@@ -213,7 +235,7 @@ def test_training_is_right_for_every_network(name: str, model: str, tmp_path: Pa
 
 @pytest.mark.parametrize(("name", "device", "model"), patient(PORTABLE, ("lenet", "mobilenet_v2", "squeezenet")))
 def test_inference_is_right(name: str, device: str, model: str, tmp_path: Path) -> None:
-    found = lowering.variant(name, model, "infer", tmp_path, smooth=False)
+    found = lowering.variant(name, model, "infer", tmp_path, smooth=False, device=device)
     (result,) = found["differences"]
     assert result["error"] < SCORES["float32"] and found["same_top"] == 1.0
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ergometer.cli import _sweep
 from ergometer.core.errors import UnavailableError
 from ergometer.core.probe import Probe
 from ergometer.core.record import Metric, Record
@@ -177,3 +178,18 @@ def test_stopped_by_the_user_nothing_is_remembered(search: Any, home: Path, monk
     with pytest.raises(StoppedError):
         search(by_table({}))
     assert not list(home.glob("tuned/*"))
+
+
+def test_a_network_without_an_engine_is_a_row_and_the_sweep_goes_on(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def choose(spec: Spec, _: Interrupt) -> Spec:
+        if spec.model == "lenet":
+            raise UnavailableError("no engine can run lenet here")
+        return replace(spec, engine="torch")
+
+    monkeypatch.setattr(_sweep, "run_spec", lambda spec, *_, **__: spec)
+    specs = [Spec(model=name, engine=_sweep.AUTO) for name in ("lenet", "nin")]
+    refused, ran = _sweep.run_all(specs, hang_s=1, choose=choose)
+    assert (refused.status, refused.reason) == ("unsupported", "no engine can run lenet here")
+    assert ran == replace(specs[1], engine="torch")

@@ -127,7 +127,7 @@ def step_metrics(spec: Spec, spans: SpanTable, samples: Samples, facts: dict[str
             note="mean; all threads of the worker",
         )
     span = read_windows(samples, steps.start_ns[:1], steps.end_ns[-1:])  # with what lies between the steps
-    findings.warnings += _doubts(list(times), samples, span, facts)
+    findings.warnings += [*facts.get("remarks", []), *_doubts(list(times), samples, span, facts)]
     return findings
 
 

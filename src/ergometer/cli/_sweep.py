@@ -22,7 +22,7 @@ from ergometer.run.environment import probe_of
 from ergometer.run.fetch import make_ready
 from ergometer.run.host import choose_cores, memory_bytes
 from ergometer.run.interrupt import Interrupt
-from ergometer.run.parent import Progress, one_at_a_time, run_spec
+from ergometer.run.parent import Progress, one_at_a_time, refused, run_spec
 from ergometer.run.resolve import check, is_file, of_suite
 from ergometer.store.bundle import is_bundle, manifest_of
 from ergometer.store.bundle_file import unpack
@@ -320,8 +320,11 @@ def run_all(specs: list[Spec], *, hang_s: float, choose: Choose) -> list[Record]
     display = Display(len(specs))
     with Store() as store, one_at_a_time(store, display.tell), Interrupt() as interrupt:
         for spec in specs:
-            if spec.engine == AUTO:
-                spec = choose(spec, interrupt)
+            try:
+                spec = choose(spec, interrupt) if spec.engine == AUTO else spec
+            except UnavailableError as error:
+                records.append(refused(spec, store, str(error)))
+                continue
             display.begin(spec)
             try:
                 records.append(run_spec(spec, store, display.watch, interrupt, hang_s=hang_s))

@@ -49,6 +49,7 @@ def tune_all(arguments: argparse.Namespace) -> list[Shown]:
                     tell=tell,
                     limit_s=limit_s,
                     anew=arguments.again,
+                    lower_precision=arguments.lower_precision,
                 )
             )
             for spec in specs
@@ -68,9 +69,10 @@ def checked_goal(goal: str) -> str:
     return goal
 
 
-def chosen(goal: str, spec: Spec, interrupt: Interrupt) -> Spec:
+def chosen(goal: str, lower_precision: bool, spec: Spec, interrupt: Interrupt) -> Spec:
     """The spec of `--engine auto` with the best setting, searched for if none is remembered."""
-    found = tuned(replace(spec, engine="torch"), goal=goal, engines=[], interrupt=interrupt, tell=tell)
+    asked = replace(spec, engine="torch")
+    found = tuned(asked, goal=goal, engines=[], interrupt=interrupt, tell=tell, lower_precision=lower_precision)
     how = "remembered" if found.remembered else f"found in {found.took_s:.0f} s"
     tell(f"auto: {describe_setting(found.spec)} ({how})")
     return replace(spec, **{name: getattr(found.spec, name) for name in ("engine", "options", "threads", "cores")})

@@ -38,18 +38,17 @@ def execute(arguments: argparse.Namespace) -> int:
             works = ["yes" if probe.ok else "no", terminal.escape(probe.reason)]
             rows.append([name, dataset.title, ", ".join(dataset.tasks) or "every network", *works])
     elif arguments.kind == "engines":
-        from ergometer.run.environment import probe_of
+        from ergometer.run.environment import probes
 
         columns = ["engine", "what", "device", "works", "trains", "infers", "op times", "options", "what or why"]
         rows = []
-        for name, engine in found.items():
-            for device in engine.devices:
-                probe = probe_of(name, device)
-                able = ["yes" if mode in engine.modes else "no" for mode in ("train", "infer")]
-                options = ", ".join(f"{key}={'|'.join(values)}" for key, values in engine.options.items())
-                why = probe.reason + (f": {probe.remedy}" if probe.remedy else "")
-                here, timed = "yes" if probe.ok else "no", "no" if engine.untraced else "yes"
-                rows.append([name, engine.title, device, here, *able, timed, options, terminal.escape(why)])
+        for (name, device), probe in probes().items():
+            engine = found[name]
+            able = ["yes" if mode in engine.modes else "no" for mode in ("train", "infer")]
+            options = ", ".join(f"{key}={'|'.join(values)}" for key, values in engine.options.items())
+            why = probe.reason + (f": {probe.remedy}" if probe.remedy else "")
+            here, timed = "yes" if probe.ok else "no", "no" if engine.untraced else "yes"
+            rows.append([name, engine.title, device, here, *able, timed, options, terminal.escape(why)])
     else:
         from ergometer.run.examine import probe_sensors
 

@@ -39,6 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="from `ergo list engines`, with options as in torch:precision=bf16; auto: the best here (default torch)",
     )
     add("--goal", default="time", metavar="time|energy|memory", help="what --engine auto makes small (default time)")
+    add("--lower-precision", action="store_true", help="let --engine auto also try fewer bits (bf16, tf32)")
     add("--device", default="cpu", metavar="NAME,...", help="such as cpu, cuda or opencl (default cpu)")
     add(
         "--accelerate",
@@ -83,7 +84,8 @@ def execute(arguments: argparse.Namespace) -> int:
     hang_s = parse_seconds(arguments.hang_timeout)
     if hang_s < 1:
         raise UsageError(f"--hang-timeout {arguments.hang_timeout} is out of range: give 1s or more.")
-    records = run_all(specs, hang_s=hang_s, choose=partial(chosen, checked_goal(arguments.goal)))
+    choose = partial(chosen, checked_goal(arguments.goal), arguments.lower_precision)
+    records = run_all(specs, hang_s=hang_s, choose=choose)
     if arguments.json != "-":
         out = terminal.console()
         out.print(terminal.results(records))

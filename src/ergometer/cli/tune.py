@@ -1,7 +1,8 @@
 """Finds the engine and settings that are best for a network on this device, by short runs, and remembers them.
 
 Every engine that works here and is proved on the network is tried with its own defaults; those far behind are dropped,
-of the others more settings are tried (threads, large cores, memory layout), and the better half runs longer each time.
+of the others more settings are tried (threads, large cores, memory layout, placement), and the better half runs longer
+each time.
 `ergo run --engine auto` uses what was found, and searches first where nothing is remembered."""
 
 import argparse
@@ -25,6 +26,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--goal", default="time", metavar="time|energy|memory", help="what is best (default time)")
     add("--engine", metavar="NAME,...", help="search among these (default: all that work here)")
     add("--device", default="cpu", metavar="NAME", help="such as cpu, cuda or opencl (default cpu)")
+    add("--lower-precision", action="store_true", help="also try fewer bits (bf16, tf32), which changes the results")
     add("--memory-limit", metavar="SIZE", help="only what stays below this, such as 500MB")
     add("--time", default="60s", metavar="TIME", help="longest search for each network and batch size (default 60s)")
     add("--input", metavar="CxHxW", help="input shape (default: the model's own)")

@@ -81,7 +81,8 @@ class Engine(Protocol):
 
     untraced: why it cannot time single operations; empty if it can. strict: the largest relative error that a
     gradient may have against double precision in a smooth network (all together: a tenth). loose: that all gradients
-    together may have in a network with ReLU, whose masks rounding flips.
+    together may have in a network with ReLU, whose masks rounding flips. remarks: what a user must know of a network
+    that was loaded.
     """
 
     name: str
@@ -97,6 +98,7 @@ class Engine(Protocol):
     loose: float
     phases: tuple[str, ...]
     passes: tuple[Pass, ...]
+    remarks: list[str]
 
     def probe(self, device: str) -> Probe: ...
 

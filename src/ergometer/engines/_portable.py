@@ -62,6 +62,7 @@ class Portable(ABC):
     def __init__(self) -> None:
         self.phases: tuple[str, ...] = ()
         self.passes = (Pass(name="", loss=_by_graph),)
+        self.remarks: list[str] = []
 
     @abstractmethod
     def build(self, graph: Graph, arrays: dict[str, Any], folder: Path) -> None:

@@ -17,7 +17,7 @@ from ergometer.core.errors import ErgoError
 from ergometer.core.probe import Probe
 from ergometer.core.sensor import sysroot
 from ergometer.core.timebox import within
-from ergometer.run.environment import probe_of
+from ergometer.run.environment import probes
 from ergometer.run.host import fingerprint
 from ergometer.run.limit import how_limited
 from ergometer.run.sampling import Sampling
@@ -47,12 +47,11 @@ def probe_sensors() -> dict[str, Probe]:
 
 def probe_engines() -> dict[str, Probe]:
     found = {}
-    for name, engine in registry.load_all("engines").items():
-        for device in engine.devices:
-            probe = probe_of(name, device)
-            if probe.ok and engine.untraced:
-                probe = replace(probe, reason=f"{probe.reason}; no op times: {engine.untraced}")
-            found[f"{name} on {device}"] = probe
+    for (name, device), probe in probes().items():
+        untraced = registry.load("engines", name).untraced
+        if probe.ok and untraced:
+            probe = replace(probe, reason=f"{probe.reason}; no op times: {untraced}")
+        found[f"{name} on {device}"] = probe
     return found
 
 

@@ -98,6 +98,15 @@ def run_spec(spec: Spec, store: Store, watch: Watch, interrupt: Interrupt, *, ha
         run.close()
 
 
+def refused(spec: Spec, store: Store, why: str) -> Record:
+    """The Record of a run that cannot even begin."""
+    run, record = begin(store, spec)
+    try:
+        return store_record(store, ended(record, Findings(), "unsupported", why))
+    finally:
+        run.close()
+
+
 def _noted(watch: Watch, path: Path) -> Watch:
     """The same, which also leaves a note for `ergo ui` where the run is: at every stage, and once in a while."""
     last, stage = -math.inf, ""

@@ -83,10 +83,14 @@ def tuned(
     tell: Tell,
     limit_s: float = LIMIT_S,
     anew: bool = False,
+    lower_precision: bool = False,
 ) -> Tuned:
-    """The best setting for this spec (whose engine, options and threads are ignored), searched for or remembered."""
+    """The best setting for this spec (whose engine, options and threads are ignored), searched for or remembered.
+
+    lower_precision: also what computes in fewer bits, and so gives other results.
+    """
     usable, reasons = _usable(spec, engines)
-    path = _place(spec, goal, usable)
+    path = _place(spec, goal, usable, lower_precision)
     known = None if anew else _remembered(path, spec, goal)
     if known is not None:
         return known
@@ -94,7 +98,7 @@ def tuned(
     if not proved:
         why = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
         raise UnavailableError(f"no engine can run {spec.model} here: {why}.")
-    search = _Search(spec, goal, limit_s, interrupt, tell)
+    search = _Search(spec, goal, limit_s, interrupt, tell, lower_precision)
     search.trials += [Trial(spec=replace(spec, engine=name), why=why) for name, why in reasons.items()]
     found = search.run(proved)
     _remember(path, found)
@@ -141,8 +145,9 @@ def _proved(spec: Spec, engines: Iterable[str], reasons: dict[str, str], interru
 
 
 class _Search:
-    def __init__(self, spec: Spec, goal: str, limit_s: float, interrupt: Interrupt, tell: Tell):
+    def __init__(self, spec: Spec, goal: str, limit_s: float, interrupt: Interrupt, tell: Tell, lower_precision: bool):
         self.spec, self.goal, self.limit_s, self.interrupt, self.tell = spec, goal, limit_s, interrupt, tell
+        self.lower_precision = lower_precision
         self.trials: list[Trial] = []
         self.started = time.monotonic()
 
@@ -156,7 +161,7 @@ class _Search:
         with tempfile.TemporaryDirectory(prefix="ergo-tune-") as folder, Store(Path(folder)) as store:
             left = self._round(store, [Trial(spec=spec) for spec in first], 0)
             left = [trial for trial in left if self._near(trial, left)]
-            more = [Trial(spec=spec) for trial in left for spec in _settings(trial.spec)]
+            more = [Trial(spec=spec) for trial in left for spec in settings_of(trial.spec, self.lower_precision)]
             left += self._round(store, more, 0)
             for number in range(1, len(_ROUNDS_S)):
                 keep = max(2, math.ceil(len(left) / 2))
@@ -244,9 +249,9 @@ def _ignored(_: Progress) -> None:
     pass
 
 
-def _settings(spec: Spec) -> list[Spec]:
-    """Beside its defaults: fewer threads, the large cores alone, and what the engine can be told without changing its
-    results."""
+def settings_of(spec: Spec, lower_precision: bool = False) -> list[Spec]:
+    """Beside its defaults: fewer threads, the large cores alone, and what the engine can be told: another layout or
+    placement, and a lower precision if that is allowed."""
     here = len(os.sched_getaffinity(0))
     counts = sorted({max(1, here // 2), 1} - {here})
     found = [replace(spec, threads=count) for count in counts]
@@ -254,13 +259,15 @@ def _settings(spec: Spec) -> list[Spec]:
     large = tuple(core for core, size in sizes.items() if size == max(sizes.values()))
     if 0 < len(large) < len(sizes):
         found.append(replace(spec, cores=large, threads=len(large)))
+    told = {"layout": True, "accelerate": spec.device != "cpu", "precision": lower_precision}
     for name, values in registry.load("engines", spec.engine).options.items():
-        if name in ("layout",):
-            found += [replace(spec, options=spec.options | {name: value}) for value in values[1:]]
+        if told.get(name):
+            fitting = [value for value in values[1:] if value != "tf32" or spec.device == "cuda"]
+            found += [replace(spec, options=spec.options | {name: value}) for value in fitting]
     return found
 
 
-def _place(spec: Spec, goal: str, engines: Sequence[str]) -> Path:
+def _place(spec: Spec, goal: str, engines: Sequence[str], lower_precision: bool) -> Path:
     """Where the result is kept: another place for another host, network, batch, limit or version of an engine."""
     host = fingerprint()
     kept = ("name", "machine", "processor", "cores", "capacities", "memory_bytes", "governors")
@@ -268,7 +275,7 @@ def _place(spec: Spec, goal: str, engines: Sequence[str]) -> Path:
         "format": FORMAT,
         "host": {name: host[name] for name in kept},
         "model": [spec.model, spec.input, spec.classes, spec.mode, spec.batch, _source(spec)],
-        "goal": [goal, spec.budget.memory_bytes, spec.device],
+        "goal": [goal, spec.budget.memory_bytes, spec.device, lower_precision],
         "versions": {name: versions_of(name, spec.device) for name in engines},
     }
     return home() / "tuned" / f"{make_key(facts)}.json"

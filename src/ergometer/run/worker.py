@@ -98,7 +98,7 @@ class Worker:
         self._fixed = self.stream.fixed or environment is not None
         try:
             engine.load(spec, model, self.stream.batch(), environment)
-            self.facts["threads"] = engine.threads()
+            self.facts |= {"threads": engine.threads(), "remarks": engine.remarks}
             self.stage("first step")
             engine.step()
             if spec.mode == "train":

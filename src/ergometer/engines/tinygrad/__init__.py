@@ -13,6 +13,7 @@ from ergometer.core.span import Span
 from ergometer.core.spec import Spec
 from ergometer.engines._portable import Portable
 from ergometer.engines.tinygrad import _devices as devices
+from ergometer.engines.tinygrad._placed import find_lacking
 from ergometer.engines.tinygrad._session import Session
 
 # Which products an accelerator gets, of the forward pass, of the input gradient and of the filter gradient.
@@ -23,6 +24,8 @@ _PLACES = {
     "forward+filter": ("forward", "filter"),
     "none": (),
 }
+# What OpenCL and CUDA say; a buffer may be larger than the device allows for one.
+_NO_MEMORY = ("OUT_OF_HOST_MEMORY", "ALLOCATION_FAILURE", "OUT_OF_RESOURCES", "INVALID_BUFFER_SIZE", "out of memory")
 
 
 class Tinygrad(Portable):
@@ -53,13 +56,32 @@ class Tinygrad(Portable):
         self.accelerate = spec.options.get("accelerate", "both")
         super().load(spec, model, batch, environment)
 
+    def out_of_memory(self, error: BaseException) -> bool:
+        return super().out_of_memory(error) or any(word in str(error) for word in _NO_MEMORY)
+
     def open(self, lowered: Lowered, device: str, threads: int) -> Session:
         devices.set_environment()
         devices.set_threads(threads)
         host, accelerator = devices.find(device)
-        session = Session(lowered.graph, lowered.arrays, host, accelerator, _PLACES[self.accelerate])
+        session = self._session(lowered, host, accelerator)
         self._threads = threads if any(map(devices.threaded, session.devices)) else 1
         return session
+
+    def _session(self, lowered: Lowered, host: str, accelerator: str) -> Session:
+        """What the accelerator cannot run is left to the host."""
+        from tinygrad.device import CompileError
+
+        places = _PLACES[self.accelerate]
+        try:
+            return Session(lowered.graph, lowered.arrays, host, accelerator, places)
+        except (CompileError, RuntimeError) as error:
+            lacking = {} if self.out_of_memory(error) else find_lacking(lowered.graph, accelerator)
+            if not lacking or host == accelerator:
+                raise
+        ops = sorted({node.op for node in lowered.graph.nodes if node.outputs[0] in lacking})
+        why = next(iter(lacking.values()))
+        self.remarks.append(f"{', '.join(ops)}: on the CPU, because the accelerator cannot run it ({why})")
+        return Session(lowered.graph, lowered.arrays, host, accelerator, places, lacking)
 
     def ops(self, steps: int) -> list[Span]:
         """Kernels, which may do the work of several layers: those whose parameters they touch are named."""

@@ -4,6 +4,7 @@ import ctypes
 import os
 import shutil
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -50,17 +51,28 @@ def threaded(name: str) -> bool:
     return name.startswith("CL")
 
 
+@dataclass(frozen=True)
+class Limits:
+    """Of a device that runs kernels in groups of threads. local: bytes of memory that a group shares."""
+
+    cpu: bool = False
+    threads: int = 1024
+    local: int = 48 * 1024
+
+
 @cache
-def is_cpu(name: str) -> bool:
-    """Whether this device of tinygrad's is a CPU."""
+def limits_of(name: str) -> Limits:
     if not threaded(name):
-        return name == _CPU
+        return Limits()
     from tinygrad import Device
     from tinygrad.runtime.autogen import opencl as cl
 
-    kind = ctypes.c_uint64()
-    cl.clGetDeviceInfo(Device[name].cl_dev, cl.CL_DEVICE_TYPE, 8, ctypes.byref(kind), None)
-    return bool(kind.value & cl.CL_DEVICE_TYPE_CPU)
+    found = []
+    for fact in (cl.CL_DEVICE_TYPE, cl.CL_DEVICE_MAX_WORK_GROUP_SIZE, cl.CL_DEVICE_LOCAL_MEM_SIZE):
+        number = ctypes.c_uint64()
+        cl.clGetDeviceInfo(Device[name].cl_dev, fact, 8, ctypes.byref(number), None)
+        found.append(number.value)
+    return Limits(bool(found[0] & cl.CL_DEVICE_TYPE_CPU), *found[1:])
 
 
 def probe(device: str, found: Probe) -> Probe:
@@ -73,8 +85,9 @@ def _probe_cpu(found: Probe) -> Probe:
 
 
 def _probe_opencl(found: Probe) -> Probe:
-    if any(_opencl_devices()):
-        return found
+    gpus, cpus = _opencl_devices()
+    for address in gpus + cpus:
+        return Probe(True, f"{found.reason}; {_described(address)}")
     remedy = "install the driver of the GPU, or for the CPU: apt install ocl-icd-libopencl1 pocl-opencl-icd"
     return Probe(False, "OpenCL has no device here", remedy)
 
@@ -84,7 +97,10 @@ def _probe_cuda(found: Probe) -> Probe:
     library = _library("libcuda.so.1")
     if library is None or library.cuInit(0) or library.cuDeviceGetCount(ctypes.byref(count)) or not count.value:
         return Probe(False, "there is no NVIDIA GPU with its driver", "install the NVIDIA driver")
-    return found
+    name = ctypes.create_string_buffer(256)
+    library.cuDeviceGetName(name, 256, 0)
+    library.cuDriverGetVersion(ctypes.byref(count))
+    return Probe(True, f"{found.reason}; {name.value.decode()}, CUDA {count.value // 1000}.{count.value % 1000 // 10}")
 
 
 def _clang() -> str:
@@ -119,6 +135,18 @@ def _opencl_devices() -> tuple[list[int], list[int]]:
                 cl.clGetDeviceIDs(platform, kinds, count, devices, None)
                 kept += [ctypes.cast(one, ctypes.c_void_p).value or 0 for one in devices]
     return found
+
+
+def _described(address: int) -> str:
+    """Name and driver of an OpenCL device."""
+    from tinygrad.runtime.autogen import opencl as cl
+
+    device, found = ctypes.cast(ctypes.c_void_p(address), cl.cl_device_id), []
+    for fact in (cl.CL_DEVICE_NAME, cl.CL_DRIVER_VERSION):
+        text = ctypes.create_string_buffer(256)
+        cl.clGetDeviceInfo(device, fact, 256, text, None)
+        found.append(text.value.decode(errors="replace").strip())
+    return ", driver ".join(found)
 
 
 def _offer(addresses: list[int]) -> None:

@@ -1,25 +1,28 @@
-"""A step on two devices: products go where they are placed, the rest follows its largest input.
+"""A step on two devices: products go where they are placed, the rest follows its largest input, and what the
+accelerator lacks is on the host.
 
 The gradient is worked out operation by operation, so that the products of the forward pass, of the input gradient and
 of the filter gradient can each be somewhere else; a tensor that is needed elsewhere is copied there once.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from ergometer.core.graph import Graph, Node
 from ergometer.engines.tinygrad._rules import KEPT, rules
 
 PRODUCTS = ("conv", "conv_transpose", "linear", "matmul")
+_KINDS = {"float32": "float32", "int64": "int32", "int32": "int32", "bool": "bool"}
 # What only moves values: tinygrad joins two of them into one, and the gradient of the first could not be asked for.
 _MOVING = ("reshape", "transpose", "concat", "slice", "pad")
 
 
 class Placed:
-    """places: those of forward, input and filter whose products the accelerator gets."""
+    """places: those of forward, input and filter whose products the accelerator gets. lacking: first results of nodes
+    that it cannot run."""
 
-    def __init__(self, graph: Graph, host: str, accelerator: str, places: Sequence[str]):
-        self.graph, self.rules = graph, rules()
+    def __init__(self, graph: Graph, host: str, accelerator: str, places: Sequence[str], lacking: Collection[str]):
+        self.graph, self.rules, self.host, self.lacking = graph, rules(), host, lacking
         self.where = {kind: accelerator if kind in places else host for kind in ("forward", "input", "filter")}
         self._copies: dict[tuple[str, str], Any] = {}
         self.found: dict[str, Any] = {}
@@ -30,6 +33,7 @@ class Placed:
         self.found = dict(held)
         for node in self.graph.nodes:
             where = self.where["forward"] if node.op in PRODUCTS else self._follow(node)
+            where = self.host if node.outputs[0] in self.lacking else where
             results = self.rules[node.op](node, *self._given(node, where))
             self.found |= zip(node.outputs, results if isinstance(results, tuple) else (results,), strict=True)
         return self.found
@@ -73,6 +77,8 @@ class Placed:
         first = node.inputs[0]
         products = {name: self.where["input" if name == first else "filter"] for name in node.inputs}
         where = products if node.op in PRODUCTS else dict.fromkeys(node.inputs, follow)
+        if node.outputs[0] in self.lacking:
+            where = dict.fromkeys(node.inputs, self.host)
         return {name: place for name, place in where.items() if name in needed}
 
     def _given(self, node: Node, where: str) -> list[Any]:
@@ -89,3 +95,25 @@ class Placed:
 
     def _follow(self, node: Node) -> str:
         return str(max((self.found[name] for name in node.inputs), key=lambda tensor: tensor.numel()).device)
+
+
+def find_lacking(graph: Graph, accelerator: str) -> dict[str, str]:
+    """What the accelerator cannot run: first result of a node -> why. Each is compiled by itself."""
+    from tinygrad import Tensor
+    from tinygrad.device import CompileError
+    from tinygrad.engine.realize import compile_linear, get_runtime
+
+    found, known = {}, rules()
+    for node in graph.nodes:
+        values = [graph.values[name] for name in node.inputs]
+        given = [Tensor.empty(*value.shape, dtype=_KINDS[value.dtype], device=accelerator) for value in values]
+        try:
+            results = known[node.op](node, *given)
+            results = list(results) if isinstance(results, tuple) else [results]
+            if given[0].is_floating_point():
+                results += results[0].sum().gradient(given[0])
+            for call in compile_linear(results[0].schedule_linear(*results[1:])).src:
+                get_runtime(accelerator, call.src[0])
+        except (CompileError, RuntimeError) as error:
+            found[node.outputs[0]] = str(error).splitlines()[0]
+    return found

@@ -12,10 +12,12 @@ from importlib.resources import files
 from math import prod
 from typing import Any
 
-from ergometer.engines.tinygrad._devices import is_cpu
+from ergometer.engines.tinygrad._devices import Limits, limits_of
 
 _GROUPS = 512  # of threads: what keeps a large GPU busy
 _SHORTEST = 256  # terms of a sum that are worth a group of their own
+_LOCAL = 2 * 8 * 2 * (128 + 4) * 4  # bytes that a group needs for its largest tiles
+FEWEST = 64  # threads of a group
 LARGEST = 2**31  # elements that the kernel's indices can tell apart
 
 
@@ -141,24 +143,17 @@ def _product(
     from tinygrad import Device, Tensor
 
     a, b = (tensor if isinstance(tensor, Tensor) else Tensor(tensor) for tensor in (a, b))
-    device, on_cpu = a.device, is_cpu(a.device)
+    device = a.device
     m, n, k = sizes
     batch = prod(shape) // (m * n)
-    tile_m, tile_n = (next((tile for tile in (32, 64) if size <= tile), 128) for size in (m, n))
-    own_m, own_n = (4 if tile == 32 else 8 for tile in (tile_m, tile_n))
-    across, down = -(-n // tile_n), -(-m // tile_m)
-    parts = max(1, min(_GROUPS // (across * down * batch), k // _SHORTEST))
-    depth = -(-k // parts)
-    parts = -(-k // depth)
-    threads = 1 if on_cpu else tile_m * tile_n // (own_m * own_n)
-    defined = {"M": m, "N": n, "K": k, "TM": tile_m, "TN": tile_n, "TK": 64 if on_cpu else 8, "RM": own_m, "RN": own_n}
-    defined |= {"THREADS": threads, "PARTS": parts, "DEPTH": depth, **constants}
+    tiles = _tiles(m, n, k, batch, limits_of(device))
+    parts = tiles["PARTS"]
+    defined = {"M": m, "N": n, "K": k, **tiles, **constants, "LEFT": left.code, "RIGHT": right.code, "OUT": out}
     defined |= {"LEFT_ALONG_K": int(left.along_k), "RIGHT_ALONG_K": int(right.along_k)}
-    codes = {"LEFT": left.code, "RIGHT": right.code, "OUT": out}
-    lines = "".join(f"#define {name} {value}\n" for name, value in (defined | codes).items())
+    lines = "".join(f"#define {name} {value}\n" for name, value in defined.items())
     name = f"product_{m}_{n}_{k}_{sha256(lines.encode()).hexdigest()[:8]}"
     source = f"#define NAME {name}\n{lines}{_kernel()}"
-    groups = (across, down, parts * batch)
+    groups = (-(-n // tiles["TN"]), -(-m // tiles["TM"]), parts * batch)
 
     def program(*arguments: Any) -> Any:
         from tinygrad.renderer import Estimates
@@ -167,7 +162,9 @@ def _product(
         work = Estimates(ops=2 * m * n * k * batch)
         held = [next(part for part in argument.toposort() if part.op is Ops.PARAM) for argument in arguments]
         sink = UOp.sink(*held, arg=KernelInfo(name=name, estimates=work))
-        info = ProgramInfo(name, groups, (threads, 1, 1), (), (0, 1, 2), (0,), (1, 2), Device[device].renderer.target)
+        info = ProgramInfo(
+            name, groups, (tiles["THREADS"], 1, 1), (), (0, 1, 2), (0,), (1, 2), Device[device].renderer.target
+        )
         listed = UOp(Ops.LINEAR, src=(*held, sink))
         return UOp(Ops.PROGRAM, src=(sink, listed, UOp(Ops.SOURCE, arg=source)), arg=info)
 
@@ -181,6 +178,19 @@ def _product(
     empty = Tensor.empty(batch, parts, m * n, device=device)
     made = empty.custom_kernel(a.contiguous(), b.contiguous(), fxn=program, grad_fxn=backward if gradients else None)
     return (made[0].sum(1) if parts > 1 else made[0]).reshape(shape)
+
+
+def _tiles(m: int, n: int, k: int, batch: int, limits: Limits) -> dict[str, int]:
+    """How the work is divided: TM x TN x TK for a group of threads, of which each has RM x RN; and K into parts, where
+    there would be too few groups."""
+    largest = 128 if limits.cpu or (limits.threads >= 256 and limits.local >= _LOCAL) else 64
+    tm, tn = (next((tile for tile in (32, 64) if size <= tile), largest) for size in (m, n))
+    rm, rn = (4 if tile == 32 else 8 for tile in (tm, tn))
+    threads = 1 if limits.cpu else tm * tn // (rm * rn)
+    groups = -(-m // tm) * -(-n // tn) * batch
+    depth = -(-k // max(1, min(_GROUPS // groups, k // _SHORTEST)))
+    found = {"TM": tm, "TN": tn, "TK": 64 if limits.cpu else 8, "RM": rm, "RN": rn}
+    return found | {"THREADS": threads, "DEPTH": depth, "PARTS": -(-k // depth)}
 
 
 @cache

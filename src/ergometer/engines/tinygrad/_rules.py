@@ -5,6 +5,7 @@ from typing import Any
 
 from ergometer.core.graph import Node
 from ergometer.engines.tinygrad import _products as products
+from ergometer.engines.tinygrad._devices import limits_of
 
 # Their inputs, or the gradients of their outputs, are kept in memory. The rest is computed again wherever it is used,
 # which takes long in the inner loops of a convolution; and the gradient of max_pool compares for equality.
@@ -21,7 +22,7 @@ def rules() -> dict[str, Callable[..., Any]]:
 
     def conv(node: Node, x: Any, weight: Any, bias: Any = None) -> Any:
         a = node.attributes
-        if a["groups"] == 1 and _ours(x, weight):
+        if a["groups"] == 1 and _ours(x, weight, results=x.numel() // x.shape[1] * weight.shape[0]):
             return _biased(products.conv(x, weight, a["stride"], a["dilation"], a["padding"]), bias, 1)
         return x.conv2d(weight, bias, a["groups"], tuple(a["stride"]), tuple(a["dilation"]), sides(node))
 
@@ -30,13 +31,15 @@ def rules() -> dict[str, Callable[..., Any]]:
         return x.conv_transpose2d(weight, bias, stride=stride, padding=padding, output_padding=more)
 
     def linear(_: Node, x: Any, weight: Any, bias: Any = None) -> Any:
-        if not _ours(x, weight):
+        if not _ours(x, weight, results=x.numel() // x.shape[-1] * weight.shape[0]):
             return x.linear(weight.T, bias)
         rows = products.linear(x.reshape(-1, x.shape[-1]), weight)
         return _biased(rows.reshape(*x.shape[:-1], weight.shape[0]), bias, -1)
 
     def matmul(_: Node, a: Any, b: Any) -> Any:
-        return products.matmul(a, b) if _ours(a, b) and a.shape[:-2] == b.shape[:-2] else a @ b
+        if a.shape[:-2] == b.shape[:-2] and _ours(a, b, results=a.numel() // a.shape[-1] * b.shape[-1]):
+            return products.matmul(a, b)
+        return a @ b
 
     def batch_norm(node: Node, x: Any, scale: Any, bias: Any, mean: Any, variance: Any) -> Any:
         a = node.attributes
@@ -105,10 +108,11 @@ def rules() -> dict[str, Callable[..., Any]]:
     }
 
 
-def _ours(*operands: Any) -> bool:
-    """Whether the accelerator has our kernel, which is faster than those that tinygrad makes."""
-    known = operands[0].device.partition(":")[0] in ("CL", "CUDA")
-    return known and all(operand.numel() < products.LARGEST for operand in operands)
+def _ours(a: Any, b: Any, results: int) -> bool:
+    """Whether the device can run our kernel, which is faster than those that tinygrad makes."""
+    if a.device.partition(":")[0] not in ("CL", "CUDA") or limits_of(a.device).threads < products.FEWEST:
+        return False
+    return max(a.numel(), b.numel(), results) < products.LARGEST
 
 
 def _biased(y: Any, bias: Any, axis: int) -> Any:

@@ -1,6 +1,6 @@
 """A graph in tinygrad's hands: differentiated by it, and compiled into one list of kernels."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,9 +14,20 @@ from ergometer.engines.tinygrad._rules import KEPT, KEPT_GRADIENTS, rules
 
 
 class Session:
-    """places: which products of a step the accelerator gets; the rest of it follows them, or stays on the host."""
+    """places: which products of a step the accelerator gets; the rest of it follows them, or stays on the host.
 
-    def __init__(self, graph: Graph, arrays: Any, host: str, accelerator: str, places: Sequence[str]):
+    lacking: first results of nodes that the accelerator cannot run.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        arrays: Any,
+        host: str,
+        accelerator: str,
+        places: Sequence[str],
+        lacking: Collection[str] = (),
+    ):
         from tinygrad.engine.jit import jit_lower
         from tinygrad.engine.realize import get_runtime, link_linear
         from tinygrad.helpers import DEV
@@ -24,10 +35,10 @@ class Session:
 
         whole = {"forward", "input", "filter"} if graph.parameters else {"forward"}
         self.placed = None
-        if host != accelerator and set(places) & whole and not whole <= set(places):
-            self.placed = Placed(graph, host, accelerator, places)
+        if host != accelerator and set(places) & whole and (lacking or not whole <= set(places)):
+            self.placed = Placed(graph, host, accelerator, places, lacking)
         self.device = accelerator if whole <= set(places) else host  # of parameters, data and results
-        self.devices = {self.device, *((accelerator,) if self.placed else ())}
+        self.devices = {host, accelerator} if self.placed else {self.device}
         devices.check(self.devices)
         DEV.value = self.device.partition(":")[0]  # otherwise it opens all devices, to find a default
         self.graph = graph

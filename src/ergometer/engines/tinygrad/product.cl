@@ -65,9 +65,9 @@ KERNEL void NAME(GLOBAL float* out, GLOBAL const float* a, GLOBAL const float* b
   float as[TK][TM], sums[TM][TN] __attribute__((aligned(64))), bs[TK][TN] __attribute__((aligned(64)));
   const int m0 = GROUP_M * TM, n0 = GROUP_N * TN, z = GROUP_Z;
   const int first = z % PARTS * DEPTH, end = first + DEPTH < K ? first + DEPTH : K;
-  a += z / PARTS * (M * K);
-  b += z / PARTS * (K * N);
-  out += z * (M * N);
+  a += (long)(z / PARTS) * M * K;
+  b += (long)(z / PARTS) * K * N;
+  out += (long)z * M * N;
   for (int i = 0; i < TM; i++) for (int j = 0; j < TN; j++) sums[i][j] = 0.0f;
   for (int k = first; k < end; k += TK) {
     for (int i = 0; i < TM; i++) for (int kk = 0; kk < TK; kk++) as[kk][i] = left(a, m0 + i, k + kk, end);
@@ -95,9 +95,9 @@ KERNEL void NAME(GLOBAL float* out, GLOBAL const float* a, GLOBAL const float* b
   const int m0 = GROUP_M * TM, n0 = GROUP_N * TN, z = GROUP_Z;
   const int first = z % PARTS * DEPTH, end = first + DEPTH < K ? first + DEPTH : K;
   float ra[LEFTS], rb[RIGHTS], sums[RM][RN];
-  a += z / PARTS * (M * K);
-  b += z / PARTS * (K * N);
-  out += z * (M * N);
+  a += (long)(z / PARTS) * M * K;
+  b += (long)(z / PARTS) * K * N;
+  out += (long)z * M * N;
   EACH(i, RM) EACH(j, RN) sums[i][j] = 0.0f;
   FETCH(first)
   KEEP(0)

@@ -39,6 +39,7 @@ class Torch:
 
     def __init__(self) -> None:
         self.phases: tuple[str, ...] = ()
+        self.remarks: list[str] = []
 
     def probe(self, device: str) -> Probe:
         if find_spec("torch") is None:
