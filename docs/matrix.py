@@ -150,7 +150,7 @@ def page(results: dict[str, Any]) -> str:
             lines.append(f"| `{model}` | {' | '.join(cells)} |")
     versions = {key.split()[1]: item["version"] for key, item in results.items() if item.get("version")}
     lines += ["", f"Versions: {', '.join(f'{name} {version}' for name, version in sorted(versions.items()))}."]
-    lines += ["", "## Refused, and why", ""]
+    lines += ["", "## Refused or not measured, and why", ""]
     lines += [f"{number}. {note}" for number, note in enumerate(notes, 1)]
     return "\n".join(lines) + "\n"
 
@@ -162,7 +162,8 @@ def _cell(results: dict[str, Any], model: str, engine: str, mode: str, notes: li
     if "refused" in found:
         if found["refused"] not in notes:
             notes.append(found["refused"])
-        return f"no ({notes.index(found['refused']) + 1})"
+        number = notes.index(found["refused"]) + 1
+        return f"{found['gradient']:.0e}, not measured ({number})" if "gradient" in found else f"no ({number})"
     if engine == "torch":
         return f"{format_value(found['step_time'], 's')}, {format_value(found['peak_memory'], 'B')}"
     if "step_time" not in base or "step_time" not in found:

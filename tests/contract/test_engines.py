@@ -177,7 +177,7 @@ def patient(pairs: list[tuple[str, str]], models: tuple[str, ...]) -> list[Any]:
         )
         for pair in pairs
         for model in models
-        if pair[1] == "cpu"
+        if pair[1] == "cpu" or model == "lenet"
     ]
 
 
@@ -209,7 +209,7 @@ def test_what_an_accelerator_lacks_is_on_the_cpu_and_said(monkeypatch: pytest.Mo
     known = _session.rules()
 
     def relu(node: Node, x: Any) -> Any:
-        if x.device.startswith("CL"):
+        if x.device == "CL":
             raise CompileError("no such thing")
         return known["relu"](node, x)
 

@@ -91,6 +91,6 @@ def test_a_linear_layer_and_its_gradients(rows: int, ins: int, outs: int) -> Non
 
 
 @pytest.mark.usefixtures("kernel")
-@pytest.mark.parametrize("batch", [(), (6,), (2, 3)])
-def test_products_of_as_many_matrices(batch: tuple[int, ...]) -> None:
-    assert_same(products.matmul, torch.matmul, [(*batch, 33, 70), (*batch, 70, 50)])
+@pytest.mark.parametrize(("batch", "depth"), [((), 70), ((6,), 70), ((2, 3), 1200)])
+def test_products_of_as_many_matrices(batch: tuple[int, ...], depth: int) -> None:
+    assert_same(products.matmul, torch.matmul, [(*batch, 33, depth), (*batch, depth, 50)])

@@ -323,6 +323,7 @@ def run_all(specs: list[Spec], *, hang_s: float, choose: Choose) -> list[Record]
             try:
                 spec = choose(spec, interrupt) if spec.engine == AUTO else spec
             except UnavailableError as error:
+                display.begin(spec)
                 records.append(refused(spec, store, str(error)))
                 continue
             display.begin(spec)

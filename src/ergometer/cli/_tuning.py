@@ -7,7 +7,7 @@ from typing import Any
 
 from ergometer.cli._sweep import specs_of
 from ergometer.core import registry
-from ergometer.core.errors import UsageError
+from ergometer.core.errors import UnavailableError, UsageError
 from ergometer.core.quantity import format_value, parse_seconds
 from ergometer.core.spec import Spec
 from ergometer.run.interrupt import Interrupt
@@ -38,22 +38,18 @@ def tune_all(arguments: argparse.Namespace) -> list[Shown]:
         registry.load("engines", name)
     arguments.engine = "torch"  # each spec stands for all engines
     specs = specs_of(argparse.Namespace(**(_RUN_DEFAULTS | vars(arguments) | {"time": None})))
+    asked = {"anew": arguments.again, "lower_precision": arguments.lower_precision, "limit_s": limit_s}
+    found, failed = [], UnavailableError("")
     with Store() as store, one_at_a_time(store, tell), Interrupt() as interrupt:
-        return [
-            _shown(
-                tuned(
-                    spec,
-                    goal=goal,
-                    engines=engines,
-                    interrupt=interrupt,
-                    tell=tell,
-                    limit_s=limit_s,
-                    anew=arguments.again,
-                    lower_precision=arguments.lower_precision,
-                )
-            )
-            for spec in specs
-        ]
+        for spec in specs:
+            try:
+                found.append(_shown(tuned(spec, goal=goal, engines=engines, interrupt=interrupt, tell=tell, **asked)))
+            except UnavailableError as error:
+                tell(f"{spec.model} batch {spec.batch}: {error}")
+                failed = error
+    if not found:
+        raise failed
+    return found
 
 
 # What `ergo run` can be told and a search is not.

@@ -39,7 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="from `ergo list engines`, with options as in torch:precision=bf16; auto: the best here (default torch)",
     )
     add("--goal", default="time", metavar="time|energy|memory", help="what --engine auto makes small (default time)")
-    add("--lower-precision", action="store_true", help="let --engine auto also try fewer bits (bf16, tf32)")
+    add("--lower-precision", action="store_true", help="let --engine auto also try fewer bits (bf16, tf32, int8)")
     add("--device", default="cpu", metavar="NAME,...", help="such as cpu, cuda or opencl (default cpu)")
     add(
         "--accelerate",

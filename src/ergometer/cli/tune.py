@@ -26,7 +26,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--goal", default="time", metavar="time|energy|memory", help="what is best (default time)")
     add("--engine", metavar="NAME,...", help="search among these (default: all that work here)")
     add("--device", default="cpu", metavar="NAME", help="such as cpu, cuda or opencl (default cpu)")
-    add("--lower-precision", action="store_true", help="also try fewer bits (bf16, tf32), which changes the results")
+    add(
+        "--lower-precision",
+        action="store_true",
+        help="also try fewer bits (bf16, tf32, int8), which changes the results",
+    )
     add("--memory-limit", metavar="SIZE", help="only what stays below this, such as 500MB")
     add("--time", default="60s", metavar="TIME", help="longest search for each network and batch size (default 60s)")
     add("--input", metavar="CxHxW", help="input shape (default: the model's own)")

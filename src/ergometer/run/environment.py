@@ -54,29 +54,32 @@ def versions_of(engine: str, device: str) -> dict[str, str]:
         found: Engine = registry.load("engines", engine)()
         return found.versions()
     facts = _asked(engine, device)
-    return dict(facts["versions"]) | ({} if device == "cpu" else {device: facts["probe"][1]})
+    return dict(facts["versions"]) | ({} if device == "cpu" else {f"{device} device": facts["probe"][1]})
 
 
 def _is_ours(engine: str, device: str) -> bool:
-    return device == "cpu" and python_of(engine) == sys.executable
+    """Whether it can be asked in this process."""
+    known = device in registry.load("engines", engine).devices
+    return python_of(engine) == sys.executable and (device == "cpu" or not known)
 
 
 @cache
 def _asked(engine: str, device: str) -> dict[str, Any]:
     command = [python_of(engine), "-c", _ASK, engine, device]
+    what = f"the driver of {device}" if device != "cpu" else "its own environment"
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_LONGEST_S)
     except subprocess.TimeoutExpired:
-        return _failed(f"the driver of {device} does not answer", "restart the device, or install the driver again")
+        return _failed(f"{what} does not answer", "restart the device, or install it again")
     if done.returncode < 0:
-        how = signal.Signals(-done.returncode).name
-        return _failed(f"the driver of {device} crashes ({how})", "install the driver again")
+        return _failed(f"{what} crashes ({signal.Signals(-done.returncode).name})", "install it again")
     try:
         return dict(json.loads(done.stdout.splitlines()[-1]))
     except (ValueError, IndexError):
         last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        remedy = f"remove {Path(python_of(engine)).parents[1]} and make it again"
-        return _failed(f"its own environment does not work ({last[:120]})", remedy)
+        own = python_of(engine) != sys.executable
+        remedy = f"remove {Path(python_of(engine)).parents[1]} and make it again" if own else ""
+        return _failed(f"{what} does not work ({last[:120]})", remedy)
 
 
 def _failed(why: str, remedy: str) -> dict[str, Any]:

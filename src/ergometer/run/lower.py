@@ -65,7 +65,8 @@ def capture(job: Job) -> None:
     begin(job.directory, job.spec.engine, model)
     for mode, size in job.graphs:
         batch = job.batch(model, size)
-        torch.load(replace(job.spec, mode=mode, batch=size, device="cpu"), model, batch)
+        plain = {name: value for name, value in job.spec.options.items() if name == "source"}
+        torch.load(replace(job.spec, mode=mode, batch=size, device="cpu", options=plain), model, batch)
         graph, arrays = torch.capture()
         if job.smooth:
             graph = graph.smooth()

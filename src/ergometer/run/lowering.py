@@ -6,6 +6,7 @@ import os
 import select
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -18,6 +19,7 @@ from ergometer.run.interrupt import Interrupt
 from ergometer.store.bundle import FORMAT, is_bundle
 from ergometer.store.bundle_file import cached, unpack
 
+LONGEST_S = 1800.0  # of one step: a driver may hang, but compiling does take minutes
 _ERRORS = {2: UsageError, 3: UnavailableError}
 
 
@@ -79,12 +81,14 @@ def run_step(step: str, jobs: Sequence[Any], interrupt: Interrupt | None = None)
         raise _ERRORS.get(outcome["exit"], ErgoError)(outcome["error"])
 
 
-def _wait(process: "subprocess.Popen[bytes]", interrupt: Interrupt | None) -> bytes:
+def _wait(process: "subprocess.Popen[bytes]", interrupt: Interrupt | None, longest_s: float = LONGEST_S) -> bytes:
     assert process.stdout is not None
-    collected = b""
+    collected, deadline = b"", time.monotonic() + longest_s
     listening: list[Any] = [process.stdout] + ([interrupt] if interrupt else [])
     while True:
-        readable, _, _ = select.select(listening, [], [])
+        readable, _, _ = select.select(listening, [], [], max(0.0, deadline - time.monotonic()))
+        if not readable:
+            raise UnavailableError(f"it did not end in {longest_s:g} s, and was stopped")
         if interrupt is not None and interrupt.count:
             raise StoppedError("stopped by the user")
         if process.stdout in readable:

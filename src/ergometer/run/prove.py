@@ -32,7 +32,7 @@ STEPS = 3
 SEEDS = (0, 1, 2)
 BATCH = 4
 # The largest relative error of scores; what computes in fewer bits is not wrong, and its error is shown.
-SCORES = {"float32": 1e-4, "bf16": 0.1, "int8": 0.5}
+SCORES = {"float32": 1e-4, "tf32": 1e-2, "bf16": 0.1, "int8": 0.5}
 _FEWER_BITS = 0.5
 _MANY = 64  # samples on which a lower precision is compared
 

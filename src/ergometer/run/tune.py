@@ -162,7 +162,11 @@ class _Search:
             left = self._round(store, [Trial(spec=spec) for spec in first], 0)
             left = [trial for trial in left if self._near(trial, left)]
             more = [Trial(spec=spec) for trial in left for spec in settings_of(trial.spec, self.lower_precision)]
-            left += self._round(store, more, 0)
+            for trial in more:
+                if registry.load("engines", trial.spec.engine).slow_start and known_proof(trial.spec) is None:
+                    trial.why = "not proved yet, which takes minutes: ergo verify"
+            self.trials += [trial for trial in more if trial.why]
+            left += self._round(store, [trial for trial in more if not trial.why], 0)
             for number in range(1, len(_ROUNDS_S)):
                 keep = max(2, math.ceil(len(left) / 2))
                 for trial in sorted(left, key=_value)[keep:]:

@@ -14,6 +14,7 @@ from ergometer.core.spec import Spec
 from ergometer.engines._portable import Portable
 from ergometer.engines.tinygrad import _devices as devices
 from ergometer.engines.tinygrad._placed import find_lacking
+from ergometer.engines.tinygrad._products import digest
 from ergometer.engines.tinygrad._session import Session
 
 # Which products an accelerator gets, of the forward pass, of the input gradient and of the filter gradient.
@@ -25,7 +26,7 @@ _PLACES = {
     "none": (),
 }
 # What OpenCL and CUDA say; a buffer may be larger than the device allows for one.
-_NO_MEMORY = ("OUT_OF_HOST_MEMORY", "ALLOCATION_FAILURE", "OUT_OF_RESOURCES", "INVALID_BUFFER_SIZE", "out of memory")
+_NO_MEMORY = ("OUT_OF_HOST_MEMORY", "ALLOCATION_FAILURE", "INVALID_BUFFER_SIZE", "out of memory")
 
 
 class Tinygrad(Portable):
@@ -56,28 +57,34 @@ class Tinygrad(Portable):
         self.accelerate = spec.options.get("accelerate", "both")
         super().load(spec, model, batch, environment)
 
+    def versions(self) -> dict[str, str]:
+        return super().versions() | {"product kernel": digest()}
+
     def out_of_memory(self, error: BaseException) -> bool:
         return super().out_of_memory(error) or any(word in str(error) for word in _NO_MEMORY)
 
     def open(self, lowered: Lowered, device: str, threads: int) -> Session:
         devices.set_environment()
         devices.set_threads(threads)
-        host, accelerator = devices.find(device)
-        session = self._session(lowered, host, accelerator)
+        session = self._session(lowered, device)
         self._threads = threads if any(map(devices.threaded, session.devices)) else 1
         return session
 
-    def _session(self, lowered: Lowered, host: str, accelerator: str) -> Session:
+    def _session(self, lowered: Lowered, device: str) -> Session:
         """What the accelerator cannot run is left to the host."""
         from tinygrad.device import CompileError
 
         places = _PLACES[self.accelerate]
+        host, accelerator = devices.find(device, alone=self.accelerate == "both")
         try:
             return Session(lowered.graph, lowered.arrays, host, accelerator, places)
         except (CompileError, RuntimeError) as error:
-            lacking = {} if self.out_of_memory(error) else find_lacking(lowered.graph, accelerator)
-            if not lacking or host == accelerator:
+            if device == "cpu" or self.out_of_memory(error):
                 raise
+            lacking = find_lacking(lowered.graph, accelerator)
+            if not lacking:
+                raise
+        host, accelerator = devices.find(device)
         ops = sorted({node.op for node in lowered.graph.nodes if node.outputs[0] in lacking})
         why = next(iter(lacking.values()))
         self.remarks.append(f"{', '.join(ops)}: on the CPU, because the accelerator cannot run it ({why})")

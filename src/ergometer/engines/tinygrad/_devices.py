@@ -1,6 +1,7 @@
 """Where tinygrad runs: an accelerator, and beside it the host, which is the CPU."""
 
 import ctypes
+import math
 import os
 import shutil
 from collections.abc import Iterable
@@ -25,14 +26,14 @@ def set_threads(threads: int) -> None:
     os.environ |= dict.fromkeys(("POCL_MAX_PTHREAD_COUNT", "POCL_CPU_MAX_CU_COUNT"), str(threads))
 
 
-def find(device: str) -> tuple[str, str]:
+def find(device: str, *, alone: bool = False) -> tuple[str, str]:
     """What tinygrad calls the host and the accelerator.
 
     The accelerator is the first GPU of OpenCL, or else its CPU; the host is another CPU that OpenCL knows (which has
-    threads), or else tinygrad's own.
+    threads), or else tinygrad's own. alone: no host is needed, so CUDA does not ask OpenCL for one.
     """
-    if device == "cpu":
-        return _CPU, _CPU
+    if device == "cpu" or (alone and device == "cuda"):
+        return _CPU, _CPU if device == "cpu" else "CUDA"
     gpus, cpus = _opencl_devices()
     listed = (gpus + cpus)[:1] if device == "opencl" else []
     host = next((cpu for cpu in cpus if cpu not in listed), None)
@@ -75,6 +76,25 @@ def limits_of(name: str) -> Limits:
     return Limits(bool(found[0] & cl.CL_DEVICE_TYPE_CPU), *found[1:])
 
 
+def get_kernel(name: str, program: Any) -> Any:
+    """The compiled kernel; RuntimeError if the device cannot run its group of threads."""
+    from tinygrad.engine.realize import get_runtime
+
+    kernel = get_runtime(name, program)
+    if threaded(name):
+        from tinygrad.runtime.autogen import opencl as cl
+
+        most = ctypes.c_size_t()
+        size = ctypes.sizeof(most)
+        cl.clGetKernelWorkGroupInfo(
+            kernel.kernel, kernel.dev.cl_dev, cl.CL_KERNEL_WORK_GROUP_SIZE, size, ctypes.byref(most), None
+        )
+        asked = math.prod(program.arg.local_size or ())
+        if most.value and asked > most.value:
+            raise RuntimeError(f"{program.arg.name} needs {asked} threads in a group, and {name} has {most.value}")
+    return kernel
+
+
 def probe(device: str, found: Probe) -> Probe:
     """found, unless the device lacks something."""
     return {"cpu": _probe_cpu, "opencl": _probe_opencl, "cuda": _probe_cuda}[device](found)
@@ -86,8 +106,9 @@ def _probe_cpu(found: Probe) -> Probe:
 
 def _probe_opencl(found: Probe) -> Probe:
     gpus, cpus = _opencl_devices()
-    for address in gpus + cpus:
-        return Probe(True, f"{found.reason}; {_described(address)}")
+    names = [_described(address) for address in (gpus[:1] + cpus)[:2]]
+    if names:
+        return Probe(True, f"{found.reason}; {' beside '.join(names)}")
     remedy = "install the driver of the GPU, or for the CPU: apt install ocl-icd-libopencl1 pocl-opencl-icd"
     return Probe(False, "OpenCL has no device here", remedy)
 
@@ -121,15 +142,20 @@ def _opencl_devices() -> tuple[list[int], list[int]]:
     """The addresses of the GPUs (and what else is no CPU), and of the CPUs, of all platforms."""
     if _library("libOpenCL.so.1", "libOpenCL.so") is None:
         return [], []
+    set_environment()
     from tinygrad.runtime.autogen import opencl as cl
 
     count = ctypes.c_uint32()
-    cl.clGetPlatformIDs(0, None, count)
+    try:
+        cl.clGetPlatformIDs(0, None, count)
+    except AttributeError:  # tinygrad looks in fewer folders than the linker
+        return [], []
     platforms = (cl.cl_platform_id * count.value)()
     cl.clGetPlatformIDs(count.value, platforms, None)
     found: tuple[list[int], list[int]] = [], []
     for platform in platforms:
-        for kinds, kept in zip((~cl.CL_DEVICE_TYPE_CPU & 0xFFFFFFFF, cl.CL_DEVICE_TYPE_CPU), found, strict=True):
+        gpu = cl.CL_DEVICE_TYPE_GPU | cl.CL_DEVICE_TYPE_ACCELERATOR
+        for kinds, kept in zip((gpu, cl.CL_DEVICE_TYPE_CPU), found, strict=True):
             if cl.clGetDeviceIDs(platform, kinds, 0, None, count) == 0 and count.value:
                 devices = (cl.cl_device_id * count.value)()
                 cl.clGetDeviceIDs(platform, kinds, count, devices, None)

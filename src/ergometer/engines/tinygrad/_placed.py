@@ -9,6 +9,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from ergometer.core.graph import Graph, Node
+from ergometer.engines.tinygrad._devices import get_kernel
 from ergometer.engines.tinygrad._rules import KEPT, rules
 
 PRODUCTS = ("conv", "conv_transpose", "linear", "matmul")
@@ -101,7 +102,7 @@ def find_lacking(graph: Graph, accelerator: str) -> dict[str, str]:
     """What the accelerator cannot run: first result of a node -> why. Each is compiled by itself."""
     from tinygrad import Tensor
     from tinygrad.device import CompileError
-    from tinygrad.engine.realize import compile_linear, get_runtime
+    from tinygrad.engine.realize import compile_linear
 
     found, known = {}, rules()
     for node in graph.nodes:
@@ -110,10 +111,11 @@ def find_lacking(graph: Graph, accelerator: str) -> dict[str, str]:
         try:
             results = known[node.op](node, *given)
             results = list(results) if isinstance(results, tuple) else [results]
-            if given[0].is_floating_point():
-                results += results[0].sum().gradient(given[0])
+            floats = [tensor for tensor in given if tensor.is_floating_point()]
+            if floats and graph.parameters:
+                results += results[0].sum().gradient(*floats)
             for call in compile_linear(results[0].schedule_linear(*results[1:])).src:
-                get_runtime(accelerator, call.src[0])
+                get_kernel(accelerator, call.src[0])
         except (CompileError, RuntimeError) as error:
-            found[node.outputs[0]] = str(error).splitlines()[0]
+            found[node.outputs[0]] = (str(error).splitlines() or [type(error).__name__])[0]
     return found

@@ -17,8 +17,9 @@ from ergometer.engines.tinygrad._devices import Limits, limits_of
 _GROUPS = 512  # of threads: what keeps a large GPU busy
 _SHORTEST = 256  # terms of a sum that are worth a group of their own
 _LOCAL = 2 * 8 * 2 * (128 + 4) * 4  # bytes that a group needs for its largest tiles
-FEWEST = 64  # threads of a group
-LARGEST = 2**31  # elements that the kernel's indices can tell apart
+_FEWEST, _LEAST = 64, 2 * 8 * 2 * (64 + 4) * 4  # threads of a group, and bytes, for tiles of 64
+_MOST = 2**16  # groups that CUDA has in the second and third direction
+_LARGEST = 2**31  # elements that the kernel's indices can tell apart
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,12 @@ _SEEING = _Matrix(  # the output whose tap sees an input
     False,
 )
 _PLAIN = "m * N + n"
+
+
+def fits(limits: Limits, largest: int, rows: int, count: int) -> bool:
+    """Whether a device can run the kernel for so many products of so many rows. largest: elements of any matrix."""
+    able = limits.cpu or (limits.threads >= _FEWEST and limits.local >= _LEAST)
+    return able and largest < _LARGEST and rows < 32 * _MOST and count < _MOST
 
 
 def conv(x: Any, weight: Any, stride: Sequence[int], dilation: Sequence[int], padding: Sequence[int]) -> Any:
@@ -191,6 +198,11 @@ def _tiles(m: int, n: int, k: int, batch: int, limits: Limits) -> dict[str, int]
     depth = -(-k // max(1, min(_GROUPS // groups, k // _SHORTEST)))
     found = {"TM": tm, "TN": tn, "TK": 64 if limits.cpu else 8, "RM": rm, "RN": rn}
     return found | {"THREADS": threads, "DEPTH": depth, "PARTS": -(-k // depth)}
+
+
+def digest() -> str:
+    """Of the kernel: what was proved with another one is not proved with this."""
+    return sha256(_kernel().encode()).hexdigest()[:8]
 
 
 @cache

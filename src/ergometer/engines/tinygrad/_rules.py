@@ -1,6 +1,7 @@
 """The operations of the canonical graph, said in tinygrad's tensors."""
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 from ergometer.core.graph import Node
@@ -22,7 +23,9 @@ def rules() -> dict[str, Callable[..., Any]]:
 
     def conv(node: Node, x: Any, weight: Any, bias: Any = None) -> Any:
         a = node.attributes
-        if a["groups"] == 1 and _ours(x, weight, results=x.numel() // x.shape[1] * weight.shape[0]):
+        top, left, bottom, right = a["padding"]
+        places = (x.shape[2] + top + bottom) * (x.shape[3] + left + right)
+        if a["groups"] == 1 and _ours(weight, x, rows=weight.shape[0], columns=x.shape[0] * places):
             return _biased(products.conv(x, weight, a["stride"], a["dilation"], a["padding"]), bias, 1)
         return x.conv2d(weight, bias, a["groups"], tuple(a["stride"]), tuple(a["dilation"]), sides(node))
 
@@ -31,13 +34,14 @@ def rules() -> dict[str, Callable[..., Any]]:
         return x.conv_transpose2d(weight, bias, stride=stride, padding=padding, output_padding=more)
 
     def linear(_: Node, x: Any, weight: Any, bias: Any = None) -> Any:
-        if not _ours(x, weight, results=x.numel() // x.shape[-1] * weight.shape[0]):
+        if not _ours(x, weight, rows=x.numel() // x.shape[-1], columns=weight.shape[0]):
             return x.linear(weight.T, bias)
         rows = products.linear(x.reshape(-1, x.shape[-1]), weight)
         return _biased(rows.reshape(*x.shape[:-1], weight.shape[0]), bias, -1)
 
     def matmul(_: Node, a: Any, b: Any) -> Any:
-        if a.shape[:-2] == b.shape[:-2] and _ours(a, b, results=a.numel() // a.shape[-1] * b.shape[-1]):
+        alike = a.ndim == b.ndim >= 2 and a.shape[:-2] == b.shape[:-2]
+        if alike and _ours(a, b, rows=a.shape[-2], columns=b.shape[-1], count=prod(a.shape[:-2])):
             return products.matmul(a, b)
         return a @ b
 
@@ -108,11 +112,11 @@ def rules() -> dict[str, Callable[..., Any]]:
     }
 
 
-def _ours(a: Any, b: Any, results: int) -> bool:
+def _ours(a: Any, b: Any, *, rows: int, columns: int, count: int = 1) -> bool:
     """Whether the device can run our kernel, which is faster than those that tinygrad makes."""
-    if a.device.partition(":")[0] not in ("CL", "CUDA") or limits_of(a.device).threads < products.FEWEST:
+    if a.device.partition(":")[0] not in ("CL", "CUDA"):
         return False
-    return max(a.numel(), b.numel(), results) < products.LARGEST
+    return products.fits(limits_of(a.device), max(a.numel(), b.numel(), rows * columns * count), rows, count)
 
 
 def _biased(y: Any, bias: Any, axis: int) -> Any:

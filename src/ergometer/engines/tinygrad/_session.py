@@ -29,7 +29,7 @@ class Session:
         lacking: Collection[str] = (),
     ):
         from tinygrad.engine.jit import jit_lower
-        from tinygrad.engine.realize import get_runtime, link_linear
+        from tinygrad.engine.realize import link_linear
         from tinygrad.helpers import DEV
         from tinygrad.uop.ops import buffers
 
@@ -55,7 +55,7 @@ class Session:
         self.parts = _parts(self.compiled) if self.placed else [self.compiled]
         for call in _kernels(self.compiled):
             if not _is_copy(call):
-                get_runtime(call.src[1].device, call.src[0])  # OpenCL compiles when a kernel is first asked for
+                devices.get_kernel(call.src[1].device, call.src[0])  # OpenCL compiles when one is first asked for
 
     def feed(self, batch: dict[str, Any]) -> None:
         from tinygrad.device import Buffer

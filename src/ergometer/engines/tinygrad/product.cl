@@ -77,7 +77,7 @@ KERNEL void NAME(GLOBAL float* out, GLOBAL const float* a, GLOBAL const float* b
       EACH(i, BLOCK_M) EACH(h, 2) s[i][h] = *(float16*)&sums[i0 + i][j0 + h * 16];
       for (int kk = 0; kk < TK; kk++) {
         const float16 low = *(float16*)&bs[kk][j0], high = *(float16*)&bs[kk][j0 + 16];
-        EACH(i, BLOCK_M) { s[i][0] = fma(as[kk][i0 + i], low, s[i][0]); s[i][1] = fma(as[kk][i0 + i], high, s[i][1]); }
+        EACH(i, BLOCK_M) { s[i][0] += as[kk][i0 + i] * low; s[i][1] += as[kk][i0 + i] * high; }
       }
       EACH(i, BLOCK_M) EACH(h, 2) *(float16*)&sums[i0 + i][j0 + h * 16] = s[i][h];
     }
