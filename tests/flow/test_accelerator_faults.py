@@ -59,7 +59,7 @@ def records(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
 
 def test_a_driver_that_crashes_when_it_is_asked(ergo: Ergo, vendors: Path) -> None:
     planted = {"OCL_ICD_VENDORS": str(vendors), "PLANTED": "crash", "PLANTED_IN": PROBE}
-    said = one_sentence(ergo("run", "lenet", *QUICK, "--device", "opencl", **planted))
+    said = one_sentence(ergo("run", "conv_only", *QUICK, "--device", "opencl", **planted))
     assert "crashes (SIGSEGV)" in said and "install it again" in said
     listed = ergo("list", "engines", **planted)
     assert listed.returncode == 0 and "SIGSEGV" in listed.stdout
@@ -67,22 +67,24 @@ def test_a_driver_that_crashes_when_it_is_asked(ergo: Ergo, vendors: Path) -> No
 
 def test_a_driver_that_crashes_the_worker_is_a_row_and_the_sweep_goes_on(ergo: Ergo, vendors: Path) -> None:
     planted = {"OCL_ICD_VENDORS": str(vendors), "PLANTED": "crash", "PLANTED_IN": WORKER}
-    done = ergo("run", "lenet", *QUICK, "--device", "opencl,cpu", "--json", "-", timeout=300, **planted)
+    done = ergo("run", "conv_only", *QUICK, "--device", "opencl,cpu", "--json", "-", timeout=300, **planted)
     crashed, fine = records(done)
     assert done.returncode == 1 and crashed["status"] == "failed" and "SIGSEGV" in crashed["reason"]
     assert fine["status"] == "ok" and fine["spec"]["device"] == "cpu"
 
 
+@pytest.mark.slow
 def test_a_driver_that_hangs_the_worker_is_a_row(ergo: Ergo, vendors: Path) -> None:
     planted = {"OCL_ICD_VENDORS": str(vendors), "PLANTED": "hang", "PLANTED_IN": WORKER}
-    command = ("run", "lenet", *QUICK, "--device", "opencl", "--hang-timeout", "5s", "--json", "-")
+    command = ("run", "conv_only", *QUICK, "--device", "opencl", "--hang-timeout", "5s", "--json", "-")
     (hung,) = records(ergo(*command, timeout=300, **planted))
     assert hung["status"] == "failed" and "said nothing for 5 s during load" in hung["reason"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif("pthread" not in registry.load("engines", "tinygrad")().probe("opencl").reason, reason="no PoCL")
 def test_an_accelerator_without_enough_memory_is_a_row_and_the_sweep_goes_on(ergo: Ergo) -> None:
-    command = ("run", "conv_only:width=256", *QUICK, "--device", "opencl", "--batch", "1024,2", "--json", "-")
+    command = ("run", "conv_only:width=256", *QUICK, "--device", "opencl", "--batch", "512,2", "--json", "-")
     large, small = records(ergo(*command, timeout=300, POCL_MEMORY_LIMIT="1"))
     assert large["status"] == "out_of_memory", large["reason"]
     assert small["status"] == "ok"

@@ -11,7 +11,7 @@ from ergometer.run import environment, lowering
 def test_a_step_that_hangs_is_given_up() -> None:
     with subprocess.Popen(["sleep", "60"], stdout=subprocess.PIPE) as process:
         try:
-            with pytest.raises(UnavailableError, match="did not end in 0.2 s"):
+            with pytest.raises(UnavailableError, match=r"did not end in 0\.2 s"):
                 lowering._wait(process, None, 0.2)
         finally:
             process.kill()

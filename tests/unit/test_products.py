@@ -31,7 +31,7 @@ def opened() -> Iterator[None]:
     DEV.value = before
 
 
-@pytest.fixture(params=["CPU", "GPU", "small GPU"])
+@pytest.fixture(params=["CPU", "GPU", pytest.param("small GPU", marks=pytest.mark.slow)])
 def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     limits = devices.Limits(request.param == "CPU", threads=64 if request.param == "small GPU" else 1024)
     monkeypatch.setattr(products, "limits_of", lambda _: limits)
@@ -70,7 +70,7 @@ windows = st.fixed_dictionaries(
 
 
 @pytest.mark.usefixtures("kernel")
-@settings(max_examples=6, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=3, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(windows)
 def test_a_convolution_and_its_gradients(w: dict[str, Any]) -> None:
     top, left, bottom, right = w["padding"]
@@ -85,12 +85,12 @@ def test_a_convolution_and_its_gradients(w: dict[str, Any]) -> None:
 
 
 @pytest.mark.usefixtures("kernel")
-@pytest.mark.parametrize(("rows", "ins", "outs"), [(1, 1, 1), (7, 300, 10), (130, 5000, 33)])
+@pytest.mark.parametrize(("rows", "ins", "outs"), [(1, 1, 1), (130, 3000, 33)])
 def test_a_linear_layer_and_its_gradients(rows: int, ins: int, outs: int) -> None:
     assert_same(products.linear, torch.nn.functional.linear, [(rows, ins), (outs, ins)])
 
 
 @pytest.mark.usefixtures("kernel")
-@pytest.mark.parametrize(("batch", "depth"), [((), 70), ((6,), 70), ((2, 3), 1200)])
+@pytest.mark.parametrize(("batch", "depth"), [((), 70), ((2, 3), 1200)])
 def test_products_of_as_many_matrices(batch: tuple[int, ...], depth: int) -> None:
     assert_same(products.matmul, torch.matmul, [(*batch, 33, depth), (*batch, depth, 50)])
