@@ -49,7 +49,8 @@ def check(names: Iterable[str]) -> None:
 
 
 def threaded(name: str) -> bool:
-    return name.startswith("CL")
+    """Whether it is a CPU with as many threads as were set."""
+    return _is_opencl(name) and limits_of(name).cpu
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class Limits:
 
 @cache
 def limits_of(name: str) -> Limits:
-    if not threaded(name):
+    if not _is_opencl(name):
         return Limits()
     from tinygrad import Device
     from tinygrad.runtime.autogen import opencl as cl
@@ -81,7 +82,7 @@ def get_kernel(name: str, program: Any) -> Any:
     from tinygrad.engine.realize import get_runtime
 
     kernel = get_runtime(name, program)
-    if threaded(name):
+    if _is_opencl(name):
         from tinygrad.runtime.autogen import opencl as cl
 
         most = ctypes.c_size_t()
@@ -122,6 +123,10 @@ def _probe_cuda(found: Probe) -> Probe:
     library.cuDeviceGetName(name, 256, 0)
     library.cuDriverGetVersion(ctypes.byref(count))
     return Probe(True, f"{found.reason}; {name.value.decode()}, CUDA {count.value // 1000}.{count.value % 1000 // 10}")
+
+
+def _is_opencl(name: str) -> bool:
+    return name.startswith("CL")
 
 
 def _clang() -> str:
