@@ -90,6 +90,7 @@ def measured(model: str, engine: str, mode: str) -> dict[str, Any]:
     small = rehearsed(Spec(model=model, engine=engine, mode=mode))
     command = [sys.executable, "-m", "ergometer", "run", small.model, "--engine", engine, "--mode", mode, "--json", "-"]
     command += ["--batch", str(BATCH), "--threads", "1", "--time", "2s", "--trace-steps", "0"]
+    command += ["--hang-timeout", f"{_LONGEST_S}s"]
     command += ["--input", format_shape(small.input)] if small.input and len(small.input) == 3 else []
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_LONGEST_S, check=False)
