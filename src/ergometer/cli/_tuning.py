@@ -45,8 +45,9 @@ def tune_all(arguments: argparse.Namespace) -> list[Shown]:
             try:
                 found.append(_shown(tuned(spec, goal=goal, engines=engines, interrupt=interrupt, tell=tell, **asked)))
             except UnavailableError as error:
-                tell(f"{spec.model} batch {spec.batch}: {error}")
                 failed = error
+                if len(specs) > 1:
+                    tell(f"{spec.model} batch {spec.batch}: {error}")
     if not found:
         raise failed
     return found
