@@ -65,6 +65,7 @@ def test_a_driver_that_crashes_when_it_is_asked(ergo: Ergo, vendors: Path) -> No
     assert listed.returncode == 0 and "SIGSEGV" in listed.stdout
 
 
+@pytest.mark.slow
 def test_a_driver_that_crashes_the_worker_is_a_row_and_the_sweep_goes_on(ergo: Ergo, vendors: Path) -> None:
     planted = {"OCL_ICD_VENDORS": str(vendors), "PLANTED": "crash", "PLANTED_IN": WORKER}
     done = ergo("run", "conv_only", *QUICK, "--device", "opencl,cpu", "--json", "-", timeout=300, **planted)
