@@ -82,6 +82,11 @@ class Spec:
         chosen = ",".join(f"{name}={value}" for name, value in self.options.items() if name != "source")
         return f"{self.engine}:{chosen}" if chosen else self.engine
 
+    @property
+    def source(self) -> dict[str, str]:
+        """Of the options, what says of a user's own network which one it is, and nothing of the engine."""
+        return {name: value for name, value in self.options.items() if name == "source"}
+
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 

@@ -65,8 +65,7 @@ def capture(job: Job) -> None:
     begin(job.directory, job.spec.engine, model)
     for mode, size in job.graphs:
         batch = job.batch(model, size)
-        plain = {name: value for name, value in job.spec.options.items() if name == "source"}
-        torch.load(replace(job.spec, mode=mode, batch=size, device="cpu", options=plain), model, batch)
+        torch.load(replace(job.spec, mode=mode, batch=size, device="cpu", options=job.spec.source), model, batch)
         graph, arrays = torch.capture()
         if job.smooth:
             graph = graph.smooth()

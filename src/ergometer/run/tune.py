@@ -156,7 +156,7 @@ class _Search:
         return time.monotonic() - self.started
 
     def run(self, engines: Sequence[str]) -> Tuned:
-        first = [replace(self.spec, engine=name, options=_source(self.spec)) for name in engines]
+        first = [replace(self.spec, engine=name, options=self.spec.source) for name in engines]
         first.sort(key=lambda spec: bool(registry.load("engines", spec.engine).slow_start))
         with tempfile.TemporaryDirectory(prefix="ergo-tune-") as folder, Store(Path(folder)) as store:
             left = self._round(store, [Trial(spec=spec) for spec in first], 0)
@@ -245,10 +245,6 @@ def _unit(goal: str) -> str:
     return {"time": "s", "energy": "J", "memory": "B"}[goal]
 
 
-def _source(spec: Spec) -> dict[str, str]:
-    return {name: value for name, value in spec.options.items() if name == "source"}
-
-
 def _ignored(_: Progress) -> None:
     pass
 
@@ -278,7 +274,7 @@ def _place(spec: Spec, goal: str, engines: Sequence[str], lower_precision: bool)
     facts = {
         "format": FORMAT,
         "host": {name: host[name] for name in kept},
-        "model": [spec.model, spec.input, spec.classes, spec.mode, spec.batch, _source(spec)],
+        "model": [spec.model, spec.input, spec.classes, spec.mode, spec.batch, spec.source],
         "goal": [goal, spec.budget.memory_bytes, spec.device, lower_precision],
         "versions": {name: versions_of(name, spec.device) for name in engines},
     }
