@@ -17,10 +17,32 @@ def _library() -> Any:
     return pynvml
 
 
+def _power_now(nvml: Any, handle: Any) -> int:
+    (field,) = nvml.nvmlDeviceGetFieldValues(handle, [nvml.NVML_FI_DEV_POWER_INSTANT])
+    if field.nvmlReturn != nvml.NVML_SUCCESS:
+        raise nvml.NVMLError(field.nvmlReturn)
+    return int(field.value.uiVal)
+
+
+def _tells_power_now(nvml: Any, handle: Any) -> bool:
+    try:
+        _power_now(nvml, handle)
+    except nvml.NVMLError:
+        return False
+    return True
+
+
+def _is_averaged(nvml: Any, handle: Any) -> bool:
+    """Whether power is had only as the mean of the last second: from Ampere on (but for GA100), with an old driver."""
+    chip = tuple(nvml.nvmlDeviceGetCudaComputeCapability(handle))
+    return chip > (8, 0) and not _tells_power_now(nvml, handle)
+
+
 def _readers(nvml: Any, handle: Any) -> dict[str, Any]:
     """Channel stem -> a function that reads it."""
+    now = _tells_power_now(nvml, handle)
     return {
-        "power": lambda: nvml.nvmlDeviceGetPowerUsage(handle),
+        "power": (lambda: _power_now(nvml, handle)) if now else lambda: nvml.nvmlDeviceGetPowerUsage(handle),
         "utilisation": lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu,
         "frequency": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
         "temperature": lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
@@ -30,10 +52,10 @@ def _readers(nvml: Any, handle: Any) -> dict[str, Any]:
     }
 
 
-def _channel(stem: str, index: int) -> Channel:
+def _channel(stem: str, index: int, *, averaged: bool) -> Channel:
     gpu = f"gpu{index}"
     return {
-        "power": Channel(name=f"power.{gpu}", unit="W", scale=1e-3, scope="component"),
+        "power": Channel(name=f"power.{gpu}", unit="W", scale=1e-3, scope="component", modelled=averaged),
         "utilisation": Channel(name=f"gpu_utilisation.{index}", unit="%"),
         "frequency": Channel(name=f"gpu_frequency.{index}", unit="Hz", scale=1e6),
         "temperature": Channel(name=f"temperature.{gpu}", unit="°C"),
@@ -63,8 +85,12 @@ class Nvml(Sensor):
         working = [self._working(nvml, index) for index in range(count)]
         if not any(working):
             return Probe(False, "NVML supports none of its readings on this GPU", "Jetson: see jetson_gpu")
-        names = [str(nvml.nvmlDeviceGetName(nvml.nvmlDeviceGetHandleByIndex(index))) for index in range(count)]
-        return Probe(True, f"{', '.join(names)}: {', '.join(working[0])}; power refreshed about every 100 ms")
+        handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
+        names = [str(nvml.nvmlDeviceGetName(handle)) for handle in handles]
+        power = "power refreshed about every 100 ms"
+        if any(_is_averaged(nvml, handle) for handle in handles):
+            power = "power is the mean of the last second, so energy is estimated: a newer driver tells the present one"
+        return Probe(True, f"{', '.join(names)}: {', '.join(working[0])}; {power}")
 
     def _working(self, nvml: Any, index: int) -> list[str]:
         found = []
@@ -82,6 +108,7 @@ class Nvml(Sensor):
         nvml, sources = _library(), []
         for index in range(nvml.nvmlDeviceGetCount()):
             stems = self._working(nvml, index)
+            averaged = _is_averaged(nvml, nvml.nvmlDeviceGetHandleByIndex(index))
             state = [stem for stem in stems if stem not in ("power", "energy")]
             # Power changes every 100 ms, the rest no faster; a read of the energy counter costs 5 ms of CPU.
             for key, wanted, period_s in (("gpu", ["power"], 0.02), ("state", state, 0.1), ("energy", ["energy"], 0)):
@@ -93,7 +120,7 @@ class Nvml(Sensor):
                             period_s=period_s,
                             at_ends=key == "energy",
                             facts={"index": index, "stems": wanted},
-                            channels=tuple(_channel(stem, index) for stem in wanted),
+                            channels=tuple(_channel(stem, index, averaged=averaged) for stem in wanted),
                         )
                     )
         return sources
