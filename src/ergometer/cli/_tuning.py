@@ -5,7 +5,7 @@ import sys
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ergometer.cli._sweep import specs_of
+from ergometer.cli._sweep import AUTO, specs_of
 from ergometer.core import registry
 from ergometer.core.errors import UnavailableError, UsageError
 from ergometer.core.quantity import format_value, parse_seconds
@@ -36,7 +36,7 @@ def tune_all(arguments: argparse.Namespace) -> list[Shown]:
     engines = arguments.engine.split(",") if arguments.engine else []
     for name in engines:
         registry.load("engines", name)
-    arguments.engine = "torch"  # each spec stands for all engines
+    arguments.engine = AUTO  # each spec stands for all engines
     specs = specs_of(argparse.Namespace(**(_RUN_DEFAULTS | vars(arguments) | {"time": None})))
     asked = {"anew": arguments.again, "lower_precision": arguments.lower_precision, "limit_s": limit_s}
     found, failed = [], UnavailableError("")
@@ -68,8 +68,7 @@ def checked_goal(goal: str) -> str:
 
 def chosen(goal: str, lower_precision: bool, spec: Spec, interrupt: Interrupt) -> Spec:
     """The spec of `--engine auto` with the best setting, searched for if none is remembered."""
-    asked = replace(spec, engine="torch")
-    found = tuned(asked, goal=goal, engines=[], interrupt=interrupt, tell=tell, lower_precision=lower_precision)
+    found = tuned(spec, goal=goal, engines=[], interrupt=interrupt, tell=tell, lower_precision=lower_precision)
     how = "remembered" if found.remembered else f"found in {found.took_s:.0f} s"
     tell(f"auto: {describe_setting(found.spec)} ({how})")
     return replace(spec, **{name: getattr(found.spec, name) for name in ("engine", "options", "threads", "cores")})
@@ -82,21 +81,14 @@ def tell(text: str) -> None:
 def _shown(found: Tuned) -> Shown:
     unit = _UNITS[found.goal]
     measured = [trial for trial in found.trials if trial.values]
-    order = sorted(measured, key=lambda trial: (-len(trial.values), trial.values[-1]))
+    order = sorted(measured, key=lambda trial: (-len(trial.values), trial.value))
     rows = []
     for trial in [*order, *(trial for trial in found.trials if not trial.values)]:
-        shown = format_value(trial.values[-1], unit) if trial.values else "-"
+        shown = format_value(trial.value, unit) if trial.values else "-"
         said = "best" if trial.spec == found.spec and trial.values else trial.why
-        rows.append(
-            [
-                describe_setting(trial.spec) if trial.values else trial.spec.engine_text,
-                str(len(trial.values)),
-                shown,
-                said,
-            ]
-        )
-    best = order[0].values[-1]
-    plain = next((trial.values[-1] for trial in measured if trial.spec.engine == "torch"), None)
+        rows.append([trial.text, str(len(trial.values)), shown, said])
+    best = order[0].value
+    plain = next((trial.value for trial in measured if trial.spec.engine == "torch"), None)
     beside = f", {plain / best:.2f} times as good as torch by itself" if plain and best else ""
     how = "remembered from an earlier search" if found.remembered else f"found in {found.took_s:.0f} s"
     cost = f"{describe_setting(found.spec)}: {format_value(best, unit)} a step{beside} ({how})"

@@ -21,7 +21,10 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
-    """All that decides what one run does; equal specs are the same experiment."""
+    """All that decides what one run does; equal specs are the same experiment.
+
+    brief: times alone, of an engine known to be right: no learning check, nothing counted. Such runs are not kept.
+    """
 
     model: str
     engine: str = "torch"
@@ -42,6 +45,7 @@ class Spec:
     sensors: tuple[str, ...] | None = None
     budget: Budget = field(default_factory=Budget)
     options: dict[str, str] = field(default_factory=dict)
+    brief: bool = False
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
@@ -88,7 +92,10 @@ class Spec:
         return {name: value for name, value in self.options.items() if name == "source"}
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        values = asdict(self)
+        if not self.brief:
+            del values["brief"]  # so that a kept run has the identity that it had before there were brief ones
+        return values
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> "Spec":

@@ -1,8 +1,8 @@
 """Which engine and which settings are best for a network here: a short search by real runs, remembered.
 
 Every engine is tried with its own defaults, briefly. Those that are far behind the best are dropped; of the others
-more settings are tried; half of what is left is dropped, and the rest runs longer, until two are left and the better
-one is known. Only engines that are proved on the network take part.
+more settings are tried, the best engine's first; the better half of what is left runs longer; and the two best of those
+run in turn until one is clearly better or the time is over. Only engines that are proved on the network take part.
 """
 
 import json
@@ -34,9 +34,14 @@ from ergometer.store.home import home, write_json
 FORMAT = 1
 GOALS = {"time": "step_time", "energy": "energy_per_step", "memory": "peak_memory"}
 LIMIT_S = 60.0
-_ROUNDS_S = (0.3, 1.0, 3.0)  # of timed steps, in each round
+# Seconds of timed steps, in each round. Power is refreshed every tenth of a second on some devices.
+_ROUNDS_S = {"time": (0.3, 1.0, 2.0), "memory": (0.3, 1.0, 2.0), "energy": (1.0, 2.0, 3.0)}
+_LAST = 2
+_CLEAR = 1.1  # times the other: no need to run the last two again
+_MOST_TURNS = 5
 _PERIOD_S = {"time": 0.1, "memory": 0.1, "energy": 0.01}  # between samples
 _FAR = 2.0  # times the best: no setting makes up for that
+_LIKELY = 1.5  # times the best, in a short run: a longer one could still show the other order
 _CAP_S = 25.0  # a trial that says nothing for so long is given up
 _FIRST_GUESS_S = 8.0  # what a trial takes, before one of its engine has been made
 
@@ -49,6 +54,11 @@ class Trial:
     values: list[float] = field(default_factory=list)
     why: str = ""
     took_s: float = 0.0
+
+    @property
+    def value(self) -> float:
+        """What it costs by its longest runs; of several, the least, as what disturbs a run only adds to it."""
+        return float(min(self.values[_LAST:], default=self.values[-1]))
 
     @property
     def text(self) -> str:
@@ -70,8 +80,8 @@ Tell = Callable[[str], None]
 
 
 def describe_setting(spec: Spec) -> str:
-    threads = f"{spec.threads} thread{'s' if spec.threads != 1 else ''}" if spec.threads else "its own threads"
-    return f"{spec.engine_text}, {threads}" + (f", cores {','.join(map(str, spec.cores))}" if spec.cores else "")
+    threads = f", {spec.threads} thread{'s' if spec.threads != 1 else ''}" if spec.threads else ""
+    return spec.engine_text + threads + (f", cores {','.join(map(str, spec.cores))}" if spec.cores else "")
 
 
 def tuned(
@@ -161,40 +171,71 @@ class _Search:
         with tempfile.TemporaryDirectory(prefix="ergo-tune-") as folder, Store(Path(folder)) as store:
             left = self._round(store, [Trial(spec=spec) for spec in first], 0)
             left = [trial for trial in left if self._near(trial, left)]
-            more = [Trial(spec=spec) for trial in left for spec in settings_of(trial.spec, self.lower_precision)]
-            for trial in more:
-                if registry.load("engines", trial.spec.engine).slow_start and known_proof(trial.spec) is None:
-                    trial.why = "not proved yet, which takes minutes: ergo verify"
-            self.trials += [trial for trial in more if trial.why]
-            left += self._round(store, [trial for trial in more if not trial.why], 0)
-            for number in range(1, len(_ROUNDS_S)):
-                keep = max(2, math.ceil(len(left) / 2))
-                for trial in sorted(left, key=_value)[keep:]:
-                    trial.why = "slower" if self.goal == "time" else "more"
-                left = self._round(store, sorted(left, key=_value)[:keep], number) or left
+            left += self._round(store, self._settings(left), 0, kept_s=self._needed_s(left))
+            likely = sum(trial.value <= _LIKELY * min(other.value for other in left) for trial in left)
+            half = self._better(left, min(likely, max(2, math.ceil(len(left) / 2))))
+            left = self._round(store, half, 1, kept_s=self._needed_s(half)) or half
+            left = self._round(store, self._better(left, 2), _LAST) or left
+            for _ in range(1, _MOST_TURNS):
+                if not self._is_open(left):
+                    break
+                left = self._round(store, left, _LAST)
         if not left:
             last = next((trial.why for trial in self.trials if trial.took_s), "no engine works")
             raise UnavailableError(f"no setting could be measured in {self.limit_s:g} s: {last}.")
         best = _best(left)
         for trial in left:
-            trial.why = "" if trial is best else trial.why or ("slower" if self.goal == "time" else "more")
+            trial.why = "" if trial is best else trial.why or self._worse
         return Tuned(spec=best.spec, goal=self.goal, trials=self.trials, took_s=self.took_s)
 
+    @property
+    def _worse(self) -> str:
+        return "slower" if self.goal == "time" else "more"
+
     def _near(self, trial: Trial, others: Sequence[Trial]) -> bool:
-        best = min(map(_value, others))
-        near = _value(trial) <= _FAR * best
+        near = trial.value <= _FAR * min(other.value for other in others)
         trial.why = "" if near else f"more than {_FAR:g} times the best"
         return near
 
-    def _round(self, store: Store, trials: Sequence[Trial], number: int) -> list[Trial]:
-        """Those that could be measured in this round. One for which there is no time left stays out of it."""
+    def _settings(self, trials: Sequence[Trial]) -> list[Trial]:
+        """More of each engine, the best engine's first; those that are not proved are out at once."""
+        found = []
+        for trial in sorted(trials, key=lambda trial: trial.value):
+            slow = registry.load("engines", trial.spec.engine).slow_start
+            for spec in settings_of(trial.spec, self.lower_precision):
+                why = "not proved yet, which takes minutes: ergo verify" if slow and known_proof(spec) is None else ""
+                found.append(Trial(spec=spec, why=why))
+        self.trials += [trial for trial in found if trial.why]
+        return [trial for trial in found if not trial.why]
+
+    def _better(self, trials: Sequence[Trial], count: int) -> list[Trial]:
+        order = sorted(trials, key=lambda trial: trial.value)
+        for trial in order[count:]:
+            trial.why = self._worse
+        return order[:count]
+
+    def _needed_s(self, trials: Sequence[Trial]) -> float:
+        """Seconds that the last round will take, with the two best of these."""
+        best = sorted(trials, key=lambda trial: trial.value)[:2]
+        return sum(self._needs(trial, _LAST) for trial in best)
+
+    def _is_open(self, trials: Sequence[Trial]) -> bool:
+        """Whether there are two, neither clearly better, and time for another turn of both."""
+        if len(trials) < 2 or self.took_s + self._needed_s(trials) > self.limit_s:
+            return False
+        one, other = (trial.value for trial in trials)
+        return max(one, other) < _CLEAR * min(one, other)
+
+    def _round(self, store: Store, trials: Sequence[Trial], number: int, kept_s: float = 0) -> list[Trial]:
+        """Those that could be measured in this round, with kept_s left over. One that there is no time for is out."""
         done: list[Trial] = []
         for trial in trials:
             if trial not in self.trials:
                 self.trials.append(trial)
-            needed = self._needs(trial, number)
+            needed = self._needs(trial, number) + kept_s
             if self.took_s + needed > self.limit_s and any(other.values for other in self.trials):
-                trial.why = trial.why or f"no time was left for it ({self.limit_s:g} s)"
+                none_left = f"no time was left for it ({self.limit_s:g} s)"
+                trial.why = trial.why or (f"{self._worse}, and {none_left}" if trial.values else none_left)
                 continue
             self._try(store, trial, number)
             if not trial.why:
@@ -205,11 +246,11 @@ class _Search:
         """Seconds that a trial will take, from those of the same engine before it."""
         same = [other for other in self.trials if other.spec.engine == trial.spec.engine and other.took_s]
         before = max((other.took_s / max(1, len(other.values)) for other in same), default=_FIRST_GUESS_S)
-        return before + _ROUNDS_S[number]
+        return before + _ROUNDS_S[self.goal][number]
 
     def _try(self, store: Store, trial: Trial, number: int) -> None:
-        budget = Budget(time_s=_ROUNDS_S[number], memory_bytes=self.spec.budget.memory_bytes)
-        spec = replace(trial.spec, trace_steps=0, period_s=_PERIOD_S[self.goal], budget=budget)
+        budget = Budget(time_s=_ROUNDS_S[self.goal][number], memory_bytes=self.spec.budget.memory_bytes)
+        spec = replace(trial.spec, brief=True, trace_steps=0, period_s=_PERIOD_S[self.goal], budget=budget)
         begun = time.monotonic()
         record = run_spec(spec, store, _ignored, self.interrupt, hang_s=min(_CAP_S, self.limit_s))
         trial.took_s += time.monotonic() - begun
@@ -231,14 +272,10 @@ class _Search:
         return ""
 
 
-def _value(trial: Trial) -> float:
-    return float(trial.values[-1])
-
-
 def _best(trials: Sequence[Trial]) -> Trial:
     """The least of those that were in the last round."""
     longest = max(len(trial.values) for trial in trials)
-    return min((trial for trial in trials if trial.values and len(trial.values) == longest), key=_value)
+    return min((trial for trial in trials if len(trial.values) == longest), key=lambda trial: trial.value)
 
 
 def _unit(goal: str) -> str:
@@ -250,21 +287,21 @@ def _ignored(_: Progress) -> None:
 
 
 def settings_of(spec: Spec, lower_precision: bool = False) -> list[Spec]:
-    """Beside its defaults: fewer threads, the large cores alone, and what the engine can be told: another layout or
-    placement, and a lower precision if that is allowed."""
-    here = len(os.sched_getaffinity(0))
-    counts = sorted({max(1, here // 2), 1} - {here})
-    found = [replace(spec, threads=count) for count in counts]
-    sizes = capacities(sysroot())
-    large = tuple(core for core, size in sizes.items() if size == max(sizes.values()))
-    if 0 < len(large) < len(sizes):
-        found.append(replace(spec, cores=large, threads=len(large)))
+    """Beside its defaults: what the engine can be told (another layout or placement, and a lower precision if that is
+    allowed), the large cores alone, and fewer threads."""
+    found = []
     told = {"layout": True, "accelerate": spec.device != "cpu", "precision": lower_precision}
     for name, values in registry.load("engines", spec.engine).options.items():
         if told.get(name):
             fitting = [value for value in values[1:] if value != "tf32" or spec.device == "cuda"]
             found += [replace(spec, options=spec.options | {name: value}) for value in fitting]
-    return found
+    sizes = capacities(sysroot())
+    large = tuple(core for core, size in sizes.items() if size == max(sizes.values()))
+    if 0 < len(large) < len(sizes):
+        found.append(replace(spec, cores=large, threads=len(large)))
+    here = len(os.sched_getaffinity(0))
+    counts = sorted({max(1, here // 2), 1} - {here}, reverse=True)
+    return found + [replace(spec, threads=count) for count in counts]
 
 
 def _place(spec: Spec, goal: str, engines: Sequence[str], lower_precision: bool) -> Path:

@@ -101,7 +101,7 @@ class Worker:
             self.facts |= {"threads": engine.threads(), "remarks": engine.remarks}
             self.stage("first step")
             engine.step()
-            if spec.mode == "train":
+            if spec.mode == "train" and not spec.brief:
                 self.stage("learning check")
                 self.facts["learning"] = check_learning(engine)
                 if not self.facts["learning"]["ok"]:
@@ -113,7 +113,10 @@ class Worker:
             if self.stop:
                 self.end("interrupted", "stopped by the user; the steps up to there are kept")
                 return
-            self._explain(engine)
+            if not spec.brief:
+                self._explain(engine)
+            self.stage("end")
+            engine.close()
             self.end("ok", "")
         except MemoryError as error:
             self.end("out_of_memory", str(error) or "memory ran out")
@@ -223,8 +226,6 @@ class Worker:
         parts, spans = engine.memory()
         self.facts["memory"]["parts"] = dataclasses.asdict(parts)
         self.spans += spans
-        self.stage("end")
-        engine.close()
 
 
 def resident_bytes(field: str) -> int:
