@@ -83,8 +83,24 @@ def test_the_best_engine_and_number_of_threads(search: Any) -> None:
     found, device = search(by_table(table))
     assert (found.spec.engine, found.spec.threads) == ("mnn", 2) and not found.remembered
     assert {trial.spec.engine: trial.why for trial in found.trials}["litert"] == "more than 2 times the best"
-    assert sum(spec.engine == "litert" for spec in device.ran) == 1
+    assert sum(spec.engine == "litert" for spec in device.ran) == 2
     assert found.took_s <= 60
+
+
+@pytest.mark.parametrize("bad", range(4))
+def test_one_bad_run_does_not_put_the_best_out(search: Any, bad: int) -> None:
+    """On a shared machine, one run in six of an engine took more than twice the time."""
+    runs = 0
+
+    def cost(spec: Spec) -> float:
+        nonlocal runs
+        if (spec.engine, spec.threads) != ("mnn", None):
+            return 0.012
+        runs += 1
+        return 0.025 if runs - 1 == bad else 0.010
+
+    found, _ = search(cost, start_s=1.0)
+    assert (found.spec.engine, found.spec.threads) == ("mnn", None)
 
 
 @given(st.data())

@@ -81,7 +81,7 @@ def tell(text: str) -> None:
 def _shown(found: Tuned) -> Shown:
     unit = _UNITS[found.goal]
     measured = [trial for trial in found.trials if trial.values]
-    order = sorted(measured, key=lambda trial: (-len(trial.values), trial.value))
+    order = sorted(measured, key=lambda trial: (trial.spec != found.spec, trial.value))
     rows = []
     for trial in [*order, *(trial for trial in found.trials if not trial.values)]:
         shown = format_value(trial.value, unit) if trial.values else "-"

@@ -246,8 +246,8 @@ def comparison(rows: Sequence[Row]) -> Fitted:
 
 
 def tuning(title: str, rows: Sequence[Sequence[str]]) -> Fitted:
-    """Every setting that was tried: in how many rounds, what it cost in the last, and why it is out."""
-    columns = ["setting", "rounds", "cost", "result"]
+    """Every setting that was tried: in how many runs, what it cost in the best, and why it is out."""
+    columns = ["setting", "runs", "cost", "result"]
     return Fitted(escape(title), columns, [[escape(cell) for cell in row] for row in rows], left=("setting", "result"))
 
 

@@ -37,6 +37,7 @@ LIMIT_S = 60.0
 # Seconds of timed steps, in each round. Power is refreshed every tenth of a second on some devices.
 _ROUNDS_S = {"time": (0.3, 1.0, 2.0), "memory": (0.3, 1.0, 2.0), "energy": (1.0, 2.0, 3.0)}
 _LAST = 2
+_EARLY = 0.25  # of the time: if all engines have run by then, they run once more before any is dropped
 _CLEAR = 1.1  # times the other: no need to run the last two again
 _MOST_TURNS = 5
 _PERIOD_S = {"time": 0.1, "memory": 0.1, "energy": 0.01}  # between samples
@@ -48,7 +49,7 @@ _FIRST_GUESS_S = 8.0  # what a trial takes, before one of its engine has been ma
 
 @dataclass(slots=True, kw_only=True)
 class Trial:
-    """One setting. values: what it cost in each round that it was in; why: it is out, and the reason."""
+    """One setting. values: what it cost in each run; why: it is out, and the reason."""
 
     spec: Spec
     values: list[float] = field(default_factory=list)
@@ -57,8 +58,8 @@ class Trial:
 
     @property
     def value(self) -> float:
-        """What it costs by its longest runs; of several, the least, as what disturbs a run only adds to it."""
-        return float(min(self.values[_LAST:], default=self.values[-1]))
+        """The least of its runs: what disturbs a run only adds to it, and some runs take twice the time of others."""
+        return float(min(self.values))
 
     @property
     def text(self) -> str:
@@ -170,6 +171,8 @@ class _Search:
         first.sort(key=lambda spec: bool(registry.load("engines", spec.engine).slow_start))
         with tempfile.TemporaryDirectory(prefix="ergo-tune-") as folder, Store(Path(folder)) as store:
             left = self._round(store, [Trial(spec=spec) for spec in first], 0)
+            if self.took_s < _EARLY * self.limit_s:
+                left = self._round(store, left, 0)
             left = [trial for trial in left if self._near(trial, left)]
             left += self._round(store, self._settings(left), 0, kept_s=self._needed_s(left))
             likely = sum(trial.value <= _LIKELY * min(other.value for other in left) for trial in left)
@@ -183,7 +186,7 @@ class _Search:
         if not left:
             last = next((trial.why for trial in self.trials if trial.took_s), "no engine works")
             raise UnavailableError(f"no setting could be measured in {self.limit_s:g} s: {last}.")
-        best = _best(left)
+        best = min(left, key=lambda trial: trial.value)
         for trial in left:
             trial.why = "" if trial is best else trial.why or self._worse
         return Tuned(spec=best.spec, goal=self.goal, trials=self.trials, took_s=self.took_s)
@@ -272,12 +275,6 @@ class _Search:
         return ""
 
 
-def _best(trials: Sequence[Trial]) -> Trial:
-    """The least of those that were in the last round."""
-    longest = max(len(trial.values) for trial in trials)
-    return min((trial for trial in trials if len(trial.values) == longest), key=lambda trial: trial.value)
-
-
 def _unit(goal: str) -> str:
     return {"time": "s", "energy": "J", "memory": "B"}[goal]
 
@@ -339,7 +336,7 @@ def _remembered(path: Path, spec: Spec, goal: str) -> Tuned | None:
         ]
         chosen = _checked(data["chosen"], spec)
         took_s = float(data["chosen"]["took_s"])
-        if _best(trials).spec != chosen:
+        if [trial.spec for trial in trials if trial.values and not trial.why] != [chosen]:
             return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, ErgoError):
         return None
