@@ -62,6 +62,8 @@ def specs_of(arguments: argparse.Namespace) -> list[Spec]:
     sources = {model: check(model, shape, arguments.classes, inference_only=inference_only) for model in models}
     data = {model: _data_of(model, arguments) for model in models}
     engines = _placed(_engines(arguments.engine, models), arguments.accelerate)
+    if (AUTO, {}) in engines and (arguments.threads or arguments.cores):
+        raise UsageError("--engine auto chooses threads and cores itself: leave out --threads and --cores.")
     devices = _words(arguments.device, "--device", "cpu,cuda")
     _check_engines([name for name, _ in engines], devices)
     sensors = None

@@ -12,10 +12,9 @@ from ergometer.core.quantity import format_value, parse_seconds
 from ergometer.core.spec import Spec
 from ergometer.run.interrupt import Interrupt
 from ergometer.run.parent import one_at_a_time
-from ergometer.run.tune import GOALS, Tuned, describe_setting, tuned
+from ergometer.run.tune import GOALS, UNITS, Trial, Tuned, describe_setting, setting_of, tuned
+from ergometer.store.bundle import is_bundle
 from ergometer.store.database import Store
-
-_UNITS = {"time": "s", "energy": "J", "memory": "B"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +35,8 @@ def tune_all(arguments: argparse.Namespace) -> list[Shown]:
     engines = arguments.engine.split(",") if arguments.engine else []
     for name in engines:
         registry.load("engines", name)
+    if any(map(is_bundle, arguments.models)):
+        raise UsageError("a bundle has one engine and its own settings: name the network that it was made of.")
     arguments.engine = AUTO  # each spec stands for all engines
     specs = specs_of(argparse.Namespace(**(_RUN_DEFAULTS | vars(arguments) | {"time": None})))
     asked = {"anew": arguments.again, "lower_precision": arguments.lower_precision, "limit_s": limit_s}
@@ -43,7 +44,8 @@ def tune_all(arguments: argparse.Namespace) -> list[Shown]:
     with Store() as store, one_at_a_time(store, tell), Interrupt() as interrupt:
         for spec in specs:
             try:
-                found.append(_shown(tuned(spec, goal=goal, engines=engines, interrupt=interrupt, tell=tell, **asked)))
+                one = tuned(spec, goal=goal, engines=engines, interrupt=interrupt, tell=tell, **asked)
+                found.append(_shown(one, "" if engines else _how_to_use(spec, goal, arguments.lower_precision)))
             except UnavailableError as error:
                 failed = error
                 if len(specs) > 1:
@@ -78,24 +80,37 @@ def tell(text: str) -> None:
     print(f"ergo: {text}", file=sys.stderr, flush=True)
 
 
-def _shown(found: Tuned) -> Shown:
-    unit = _UNITS[found.goal]
+def _how_to_use(spec: Spec, goal: str, lower_precision: bool) -> str:
+    """The options of `ergo run` with which this result is used."""
+    limit = spec.budget.memory_bytes
+    words = [f" --goal {goal}"] * (goal != "time") + [" --lower-precision"] * lower_precision
+    return f"; ergo run --engine auto{''.join(words)}{f' --memory-limit {limit}' if limit else ''} uses it"
+
+
+def _shown(found: Tuned, use: str) -> Shown:
     measured = [trial for trial in found.trials if trial.values]
-    order = sorted(measured, key=lambda trial: (trial.spec != found.spec, trial.value))
+    order = sorted(measured, key=lambda trial: (trial.spec != found.spec, trial.cost(found.goal)))
     rows = []
     for trial in [*order, *(trial for trial in found.trials if not trial.values)]:
-        shown = format_value(trial.value, unit) if trial.values else "-"
         said = "best" if trial.spec == found.spec and trial.values else trial.why
-        rows.append([trial.text, str(len(trial.values)), shown, said])
-    best = order[0].value
-    plain = next((trial.value for trial in measured if trial.spec.engine == "torch"), None)
-    beside = f", {plain / best:.2f} times as good as torch by itself" if plain and best else ""
+        rows.append([trial.text, str(len(trial.values)), _cost_text(trial, found.goal), said])
+    best = order[0]
+    plain = next((trial for trial in measured if trial.spec.engine == "torch" and trial.text == "torch"), None)
+    beside = ""
+    if plain is not None:
+        beside = f", {plain.cost(found.goal) / best.cost(found.goal):.2f} times as good as torch by itself"
     how = "remembered from an earlier search" if found.remembered else f"found in {found.took_s:.0f} s"
-    cost = f"{describe_setting(found.spec)}: {format_value(best, unit)} a step{beside} ({how})"
-    verdict = f"{cost}; ergo run --engine auto uses it"
-    return Shown(
-        found, f"{found.spec.model} {found.spec.mode} batch {found.spec.batch}, by {found.goal}", rows, verdict
-    )
+    note = f" ({best.note})" if best.note else ""
+    verdict = f"{best.text}: {_cost_text(best, found.goal)} a step{note}{beside} ({how}){use}"
+    where = f" on {found.spec.device}" if found.spec.device != "cpu" else ""
+    title = f"{found.spec.model} {found.spec.mode} batch {found.spec.batch}{where}, by {found.goal}"
+    return Shown(found, title, rows, verdict)
+
+
+def _cost_text(trial: Trial, goal: str) -> str:
+    if not trial.values:
+        return "-"
+    return ("~" if trial.estimated else "") + format_value(trial.cost(goal), UNITS[goal])
 
 
 def as_json(one: Shown) -> dict[str, Any]:
@@ -104,13 +119,13 @@ def as_json(one: Shown) -> dict[str, Any]:
         {"setting": trial.text, "values": trial.values, "why": trial.why, "took_s": trial.took_s}
         for trial in one.found.trials
     ]
-    setting = {"engine": spec.engine, "options": spec.options, "threads": spec.threads, "cores": spec.cores}
     return {
         "model": spec.model,
+        "device": spec.device,
         "mode": spec.mode,
         "batch": spec.batch,
         "goal": one.found.goal,
-        "best": setting,
+        "best": setting_of(spec),
         "took_s": one.found.took_s,
         "remembered": one.found.remembered,
         "trials": trials,

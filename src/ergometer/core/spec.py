@@ -21,10 +21,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
-    """All that decides what one run does; equal specs are the same experiment.
-
-    brief: times alone, of an engine known to be right: no learning check, nothing counted. Such runs are not kept.
-    """
+    """All that decides what one run does; equal specs are the same experiment."""
 
     model: str
     engine: str = "torch"
@@ -45,7 +42,6 @@ class Spec:
     sensors: tuple[str, ...] | None = None
     budget: Budget = field(default_factory=Budget)
     options: dict[str, str] = field(default_factory=dict)
-    brief: bool = False
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
@@ -92,10 +88,7 @@ class Spec:
         return {name: value for name, value in self.options.items() if name == "source"}
 
     def to_json(self) -> dict[str, Any]:
-        values = asdict(self)
-        if not self.brief:
-            del values["brief"]  # so that a kept run has the identity that it had before there were brief ones
-        return values
+        return asdict(self)
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> "Spec":

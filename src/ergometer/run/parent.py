@@ -60,6 +60,7 @@ class _Outcome:
     done: bool = False
     interrupted: bool = False
     hung: bool = False
+    late: bool = False
     over_limit: bool = False
     error: str = ""
     exit_status: int | None = None
@@ -78,8 +79,21 @@ def one_at_a_time(store: Store, tell: Callable[[str], None]) -> Iterator[None]:
         lock.release()
 
 
-def run_spec(spec: Spec, store: Store, watch: Watch, interrupt: Interrupt, *, hang_s: float = HANG_S) -> Record:
-    """Run one Spec in a fresh worker. Whatever happens to the worker, there is a Record."""
+def run_spec(
+    spec: Spec,
+    store: Store,
+    watch: Watch,
+    interrupt: Interrupt,
+    *,
+    hang_s: float = HANG_S,
+    longest_s: float = math.inf,
+    brief: bool = False,
+) -> Record:
+    """Run one Spec in a fresh worker. Whatever happens to the worker, there is a Record.
+
+    hang_s: how long it may say nothing; longest_s: how long it may take. brief: times alone, without the check that it
+    learns and without what is found in steps of its own (counts, ops, parts of memory).
+    """
     run, record = begin(store, spec)
     watch = _noted(watch, run.path / PROGRESS)
     try:
@@ -92,7 +106,8 @@ def run_spec(spec: Spec, store: Store, watch: Watch, interrupt: Interrupt, *, ha
             return store_record(store, ended(record, Findings(), "unsupported", str(error)))
         except ErgoError as error:
             return store_record(store, ended(record, Findings(), "failed", str(error)))
-        return _Run(spec, run, record, store, watch, interrupt, hang_s, bundle).finish(proof)
+        patience = (hang_s, time.monotonic() + longest_s)
+        return _Run(spec, run, record, store, watch, interrupt, patience, bundle, brief).finish(proof)
     finally:
         (run.path / PROGRESS).unlink(missing_ok=True)
         run.close()
@@ -154,10 +169,12 @@ class _Run:
         store: Store,
         watch: Watch,
         interrupt: Interrupt,
-        hang_s: float,
+        patience: tuple[float, float],
         bundle: Path | None,
+        brief: bool,
     ):
-        self.spec, self.run, self.record, self.store, self.hang_s = spec, run, record, store, hang_s
+        self.spec, self.run, self.record, self.store = spec, run, record, store
+        self.hang_s, self.end_by = patience
         self.watch, self.interrupt = watch, interrupt
         self.progress = Progress(spec)
         self.outcome = _Outcome()
@@ -173,7 +190,7 @@ class _Run:
         command = [python, "-m", "ergometer.run.worker", str(run.path), str(messages_write), str(release_read)]
         with open(self.log, "wb") as log, open(run.path / "worker.out", "wb") as output:
             self.worker = Held(
-                command + ([str(bundle)] if bundle else []),
+                command + ([str(bundle)] if bundle else []) + (["--brief"] if brief else []),
                 cores=spec.cores,
                 cgroup=self.group.path if self.group else None,
                 die_with_parent=True,
@@ -211,7 +228,7 @@ class _Run:
         pending, heard_at, stop_by = b"", time.monotonic(), None
         listening = [self.messages, self.sampling.fd, self.interrupt.fileno()]
         while True:
-            deadline = heard_at + self.hang_s if stop_by is None else stop_by
+            deadline = min(heard_at + self.hang_s, self.end_by) if stop_by is None else stop_by
             readable, _, _ = select.select(listening, [], [], max(0.0, deadline - time.monotonic()))
             if self.interrupt.count and not self.outcome.interrupted:
                 self.outcome.interrupted = True
@@ -220,7 +237,8 @@ class _Run:
                 self.worker.signal(signal.SIGTERM)
                 continue
             if not readable or self.interrupt.count > 1:
-                self.outcome.hung = not self.outcome.interrupted
+                self.outcome.late = time.monotonic() >= self.end_by and not self.outcome.interrupted
+                self.outcome.hung = not self.outcome.interrupted and not self.outcome.late
                 return
             if self.sampling.fd in readable:
                 self.sampling.hear()
@@ -301,6 +319,8 @@ class _Run:
             return "failed", self.outcome.error or (self.sampling.error if self.sampling else "no sampler")
         if self.outcome.interrupted:
             return "interrupted", facts.get("reason") or f"stopped by the user during {self.progress.stage}"
+        if self.outcome.late:
+            return "failed", f"it took longer than it was given, and was killed during {self.progress.stage}"
         if self.outcome.hung:
             return "failed", (
                 f"the worker said nothing for {self.hang_s:g} s during {self.progress.stage} and was killed "

@@ -8,6 +8,7 @@ run in turn until one is clearly better or the time is over. Only engines that a
 import json
 import math
 import os
+import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -25,41 +26,46 @@ from ergometer.run.environment import probe_of, versions_of
 from ergometer.run.host import capacities, fingerprint
 from ergometer.run.interrupt import Interrupt
 from ergometer.run.lowering import StoppedError, make_key
-from ergometer.run.parent import Progress, run_spec
+from ergometer.run.parent import Progress, prepare, run_spec
 from ergometer.run.prove import known_proof, proof_of
 from ergometer.store.database import Store
 from ergometer.store.home import home, write_json
 
-# Format 1 (2026-11): the first.
-FORMAT = 1
+# Format 1 (2026-11): the first. Format 2 (2026-11): of several runs the best counts, and notes are kept.
+FORMAT = 2
 GOALS = {"time": "step_time", "energy": "energy_per_step", "memory": "peak_memory"}
+UNITS = {"time": "s", "energy": "J", "memory": "B"}
+# Of several runs: what disturbs one only adds to its time (on a shared machine, some take twice the time of others).
+_OF_RUNS: dict[str, Callable[[Iterable[float]], float]] = {"time": min, "energy": statistics.median, "memory": max}
 LIMIT_S = 60.0
 # Seconds of timed steps, in each round. Power is refreshed every tenth of a second on some devices.
 _ROUNDS_S = {"time": (0.3, 1.0, 2.0), "memory": (0.3, 1.0, 2.0), "energy": (1.0, 2.0, 3.0)}
 _LAST = 2
-_EARLY = 0.25  # of the time: if all engines have run by then, they run once more before any is dropped
+# Parts of the time: engines that have all run by then run once more before one is dropped; settings likewise.
+_EARLY = (0.25, 0.5)
 _CLEAR = 1.1  # times the other: no need to run the last two again
 _MOST_TURNS = 5
 _PERIOD_S = {"time": 0.1, "memory": 0.1, "energy": 0.01}  # between samples
 _FAR = 2.0  # times the best: no setting makes up for that
 _LIKELY = 1.5  # times the best, in a short run: a longer one could still show the other order
-_CAP_S = 25.0  # a trial that says nothing for so long is given up
+_HANG_S = 25.0  # a trial that says nothing for so long is given up
 _FIRST_GUESS_S = 8.0  # what a trial takes, before one of its engine has been made
 
 
 @dataclass(slots=True, kw_only=True)
 class Trial:
-    """One setting. values: what it cost in each run; why: it is out, and the reason."""
+    """One setting. values: what it cost in each run; took_s: the whole last run; why: the reason that it is out."""
 
     spec: Spec
     values: list[float] = field(default_factory=list)
     why: str = ""
+    failed: bool = False
     took_s: float = 0.0
+    note: str = ""
+    estimated: bool = False
 
-    @property
-    def value(self) -> float:
-        """The least of its runs: what disturbs a run only adds to it, and some runs take twice the time of others."""
-        return float(min(self.values))
+    def cost(self, goal: str) -> float:
+        return float(_OF_RUNS[goal](self.values))
 
     @property
     def text(self) -> str:
@@ -96,13 +102,14 @@ def tuned(
     anew: bool = False,
     lower_precision: bool = False,
 ) -> Tuned:
-    """The best setting for this spec (whose engine, options and threads are ignored), searched for or remembered.
+    """The best setting for this spec, searched for or remembered; its engine, cores, threads, and steps are ignored.
 
     lower_precision: also what computes in fewer bits, and so gives other results.
     """
+    spec = replace(spec, cores=None, threads=None, steps=None, warmup=None)
     usable, reasons = _usable(spec, engines)
     path = _place(spec, goal, usable, lower_precision)
-    known = None if anew else _remembered(path, spec, goal)
+    known = None if anew else _remembered(path, spec, goal, usable, lower_precision)
     if known is not None:
         return known
     proved = _proved(spec, usable, reasons, interrupt, tell)
@@ -171,23 +178,26 @@ class _Search:
         first.sort(key=lambda spec: bool(registry.load("engines", spec.engine).slow_start))
         with tempfile.TemporaryDirectory(prefix="ergo-tune-") as folder, Store(Path(folder)) as store:
             left = self._round(store, [Trial(spec=spec) for spec in first], 0)
-            if self.took_s < _EARLY * self.limit_s:
+            if self.took_s < _EARLY[0] * self.limit_s:
                 left = self._round(store, left, 0)
             left = [trial for trial in left if self._near(trial, left)]
-            left += self._round(store, self._settings(left), 0, kept_s=self._needed_s(left))
-            likely = sum(trial.value <= _LIKELY * min(other.value for other in left) for trial in left)
-            half = self._better(left, min(likely, max(2, math.ceil(len(left) / 2))))
-            left = self._round(store, half, 1, kept_s=self._needed_s(half)) or half
-            left = self._round(store, self._better(left, 2), _LAST) or left
-            for _ in range(1, _MOST_TURNS):
-                if not self._is_open(left):
+            kept_s = self._last_s(left)
+            more = self._round(store, self._settings(left), 0, kept_s)
+            if self.took_s < _EARLY[1] * self.limit_s:
+                more = self._round(store, more, 0, kept_s)
+            left = self._likely(left + more)
+            left = self._round(store, left, 1, self._last_s(left))
+            for turn in range(_MOST_TURNS):
+                left = self._better(left, 2)
+                if turn and not self._is_open(left):
                     break
                 left = self._round(store, left, _LAST)
-        if not left:
-            last = next((trial.why for trial in self.trials if trial.took_s), "no engine works")
+        able = [trial for trial in self.trials if trial.values and not trial.failed]
+        if not able:
+            last = next((trial.why for trial in self.trials if trial.failed), "no engine works")
             raise UnavailableError(f"no setting could be measured in {self.limit_s:g} s: {last}.")
-        best = min(left, key=lambda trial: trial.value)
-        for trial in left:
+        best = min(left or able, key=self._cost)
+        for trial in able:
             trial.why = "" if trial is best else trial.why or self._worse
         return Tuned(spec=best.spec, goal=self.goal, trials=self.trials, took_s=self.took_s)
 
@@ -195,15 +205,18 @@ class _Search:
     def _worse(self) -> str:
         return "slower" if self.goal == "time" else "more"
 
+    def _cost(self, trial: Trial) -> float:
+        return trial.cost(self.goal)
+
     def _near(self, trial: Trial, others: Sequence[Trial]) -> bool:
-        near = trial.value <= _FAR * min(other.value for other in others)
+        near = self._cost(trial) <= _FAR * min(map(self._cost, others))
         trial.why = "" if near else f"more than {_FAR:g} times the best"
         return near
 
     def _settings(self, trials: Sequence[Trial]) -> list[Trial]:
         """More of each engine, the best engine's first; those that are not proved are out at once."""
         found = []
-        for trial in sorted(trials, key=lambda trial: trial.value):
+        for trial in sorted(trials, key=self._cost):
             slow = registry.load("engines", trial.spec.engine).slow_start
             for spec in settings_of(trial.spec, self.lower_precision):
                 why = "not proved yet, which takes minutes: ergo verify" if slow and known_proof(spec) is None else ""
@@ -211,72 +224,96 @@ class _Search:
         self.trials += [trial for trial in found if trial.why]
         return [trial for trial in found if not trial.why]
 
+    def _likely(self, trials: Sequence[Trial]) -> list[Trial]:
+        """The better half, and of that only what a longer run could still show to be best."""
+        bound = _LIKELY * min(map(self._cost, trials), default=0.0)
+        likely = sum(self._cost(trial) <= bound for trial in trials)
+        return self._better(trials, min(likely, max(2, math.ceil(len(trials) / 2))))
+
     def _better(self, trials: Sequence[Trial], count: int) -> list[Trial]:
-        order = sorted(trials, key=lambda trial: trial.value)
+        order = sorted(trials, key=self._cost)
         for trial in order[count:]:
             trial.why = self._worse
         return order[:count]
 
-    def _needed_s(self, trials: Sequence[Trial]) -> float:
+    def _last_s(self, trials: Sequence[Trial]) -> float:
         """Seconds that the last round will take, with the two best of these."""
-        best = sorted(trials, key=lambda trial: trial.value)[:2]
-        return sum(self._needs(trial, _LAST) for trial in best)
+        return sum(self._needs(trial, _LAST) for trial in sorted(trials, key=self._cost)[:2])
 
     def _is_open(self, trials: Sequence[Trial]) -> bool:
         """Whether there are two, neither clearly better, and time for another turn of both."""
-        if len(trials) < 2 or self.took_s + self._needed_s(trials) > self.limit_s:
-            return False
-        one, other = (trial.value for trial in trials)
-        return max(one, other) < _CLEAR * min(one, other)
+        costs = sorted(map(self._cost, trials))
+        in_time = self.took_s + self._last_s(trials) <= self.limit_s
+        return len(costs) == 2 and in_time and costs[1] < _CLEAR * costs[0]
 
-    def _round(self, store: Store, trials: Sequence[Trial], number: int, kept_s: float = 0) -> list[Trial]:
-        """Those that could be measured in this round, with kept_s left over. One that there is no time for is out."""
-        done: list[Trial] = []
+    def _round(self, store: Store, trials: Sequence[Trial], number: int, kept_s: float = 0.0) -> list[Trial]:
+        """Run each, with kept_s left over; those that have been measured, in this round or before, and did not fail."""
         for trial in trials:
             if trial not in self.trials:
                 self.trials.append(trial)
-            needed = self._needs(trial, number) + kept_s
-            if self.took_s + needed > self.limit_s and any(other.values for other in self.trials):
-                none_left = f"no time was left for it ({self.limit_s:g} s)"
-                trial.why = trial.why or (f"{self._worse}, and {none_left}" if trial.values else none_left)
+            late = self.took_s + self._needs(trial, number) + kept_s > self.limit_s
+            if self.took_s >= self.limit_s or (late and any(other.values for other in self.trials)):
+                trial.why = "" if trial.values else f"no time was left for it ({self.limit_s:g} s)"
                 continue
             self._try(store, trial, number)
-            if not trial.why:
-                done.append(trial)
-        return done
+        return [trial for trial in trials if trial.values and not trial.failed]
 
     def _needs(self, trial: Trial, number: int) -> float:
-        """Seconds that a trial will take, from those of the same engine before it."""
-        same = [other for other in self.trials if other.spec.engine == trial.spec.engine and other.took_s]
-        before = max((other.took_s / max(1, len(other.values)) for other in same), default=_FIRST_GUESS_S)
-        return before + _ROUNDS_S[self.goal][number]
+        """Seconds that a run will take, from the last one of this setting or of this engine."""
+        same = [other.took_s for other in self.trials if other.spec.engine == trial.spec.engine and other.values]
+        return (trial.took_s or max(same, default=_FIRST_GUESS_S)) + _ROUNDS_S[self.goal][number]
 
     def _try(self, store: Store, trial: Trial, number: int) -> None:
-        budget = Budget(time_s=_ROUNDS_S[self.goal][number], memory_bytes=self.spec.budget.memory_bytes)
-        spec = replace(trial.spec, brief=True, trace_steps=0, period_s=_PERIOD_S[self.goal], budget=budget)
+        if not self._prepare(trial):
+            return
+        limit = self.spec.budget.memory_bytes
+        budget = Budget(time_s=_ROUNDS_S[self.goal][number], memory_bytes=limit)
+        spec = replace(trial.spec, trace_steps=0, period_s=_PERIOD_S[self.goal], budget=budget)
         begun = time.monotonic()
-        record = run_spec(spec, store, _ignored, self.interrupt, hang_s=min(_CAP_S, self.limit_s))
-        trial.took_s += time.monotonic() - begun
+        record = run_spec(
+            spec,
+            store,
+            _ignored,
+            self.interrupt,
+            hang_s=_HANG_S,
+            longest_s=self.limit_s - self.took_s,
+            # torch is proved in no precision, and a whole run takes more memory than its timed steps.
+            brief=not limit and not (spec.engine == "torch" and "precision" in spec.options),
+        )
         if record.status == "interrupted":
             raise StoppedError("stopped by the user; nothing is remembered")
-        trial.why = self._judge(trial, record)
-        shown = format_value(trial.values[-1], _unit(self.goal)) if not trial.why else trial.why
-        self.tell(f"{trial.text}: {shown}")
+        if record.status != "ok" and trial.values and self.took_s >= self.limit_s:
+            return  # killed because the time is over: what it cost is known from before
+        self._judge(trial, record)
+        trial.took_s = time.monotonic() - begun
+        self.tell(f"{trial.text}: {trial.why or format_value(trial.values[-1], UNITS[self.goal])}")
 
-    def _judge(self, trial: Trial, record: Record) -> str:
-        """Take what the run found; why it is out, if it is."""
-        if record.status != "ok":
-            return f"{record.status}: {record.reason}"
+    def _prepare(self, trial: Trial) -> bool:
+        """Whether the setting is right and made ready. What that takes, once, is not part of the search."""
+        begun = time.monotonic()
+        try:
+            prepare(trial.spec, _ignored, self.interrupt)
+        except StoppedError:
+            raise
+        except ErgoError as error:
+            trial.why, trial.failed = str(error), True
+        self.started += time.monotonic() - begun
+        return not trial.failed
+
+    def _judge(self, trial: Trial, record: Record) -> None:
+        """Take what the run found, or why there is nothing."""
         metric = record.metrics.get(GOALS[self.goal])
-        if metric is None:
-            why = record.absent.get(GOALS[self.goal], "it was not measured")
-            raise UnavailableError(f"--goal {self.goal} needs {GOALS[self.goal]}, which is absent: {why}.")
-        trial.values.append(metric.value)
-        return ""
-
-
-def _unit(goal: str) -> str:
-    return {"time": "s", "energy": "J", "memory": "B"}[goal]
+        if record.status != "ok":
+            trial.why = f"{record.status}: {record.reason}"
+        elif metric is None:
+            why = f"{GOALS[self.goal]} is absent: {record.absent.get(GOALS[self.goal], 'it was not measured')}"
+            if not any(other.values for other in self.trials):
+                raise UnavailableError(f"--goal {self.goal} cannot be searched for, {why}.")
+            trial.why = why
+        else:
+            trial.values.append(metric.value)
+            trial.note, trial.estimated = metric.note, metric.source == "estimated"
+        trial.failed = bool(trial.why)
 
 
 def _ignored(_: Progress) -> None:
@@ -292,7 +329,7 @@ def settings_of(spec: Spec, lower_precision: bool = False) -> list[Spec]:
         if told.get(name):
             fitting = [value for value in values[1:] if value != "tf32" or spec.device == "cuda"]
             found += [replace(spec, options=spec.options | {name: value}) for value in fitting]
-    sizes = capacities(sysroot())
+    sizes = {core: size for core, size in capacities(sysroot()).items() if core in os.sched_getaffinity(0)}
     large = tuple(core for core, size in sizes.items() if size == max(sizes.values()))
     if 0 < len(large) < len(sizes):
         found.append(replace(spec, cores=large, threads=len(large)))
@@ -307,7 +344,7 @@ def _place(spec: Spec, goal: str, engines: Sequence[str], lower_precision: bool)
     kept = ("name", "machine", "processor", "cores", "capacities", "memory_bytes", "governors")
     facts = {
         "format": FORMAT,
-        "host": {name: host[name] for name in kept},
+        "host": {name: host[name] for name in kept} | {"allowed": sorted(os.sched_getaffinity(0))},
         "model": [spec.model, spec.input, spec.classes, spec.mode, spec.batch, spec.source],
         "goal": [goal, spec.budget.memory_bytes, spec.device, lower_precision],
         "versions": {name: versions_of(name, spec.device) for name in engines},
@@ -317,24 +354,26 @@ def _place(spec: Spec, goal: str, engines: Sequence[str], lower_precision: bool)
 
 def _remember(path: Path, found: Tuned) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    trials = [asdict(trial) | {"spec": _setting(trial.spec)} for trial in found.trials]
-    chosen = _setting(found.spec) | {"took_s": found.took_s, "goal": found.goal}
+    trials = [asdict(trial) | {"spec": setting_of(trial.spec)} for trial in found.trials]
+    chosen = setting_of(found.spec) | {"took_s": found.took_s, "goal": found.goal}
     write_json(path, {"format": FORMAT, "chosen": chosen, "trials": trials})
 
 
-def _setting(spec: Spec) -> dict[str, Any]:
+def setting_of(spec: Spec) -> dict[str, Any]:
     return {"engine": spec.engine, "options": spec.options, "threads": spec.threads, "cores": spec.cores}
 
 
-def _remembered(path: Path, spec: Spec, goal: str) -> Tuned | None:
+def _remembered(path: Path, spec: Spec, goal: str, usable: Sequence[str], lower_precision: bool) -> Tuned | None:
     """What an earlier search found; None if it is not there or could not be what a search has written."""
     try:
         data = json.loads(path.read_text())
         trials = [
-            Trial(spec=_checked(item["spec"], spec), values=item["values"], why=item["why"], took_s=item["took_s"])
+            Trial(**item | {"spec": _checked(item["spec"], spec), "values": _numbers(item["values"])})
             for item in data["trials"]
         ]
         chosen = _checked(data["chosen"], spec)
+        if chosen.engine not in usable or ("precision" in chosen.options and not lower_precision):
+            return None
         took_s = float(data["chosen"]["took_s"])
         if [trial.spec for trial in trials if trial.values and not trial.why] != [chosen]:
             return None
@@ -343,11 +382,18 @@ def _remembered(path: Path, spec: Spec, goal: str) -> Tuned | None:
     return Tuned(spec=chosen, goal=goal, trials=trials, took_s=took_s, remembered=True)
 
 
+def _numbers(values: list[Any]) -> list[float]:
+    found = [float(value) for value in values]
+    if not all(0 < value < math.inf for value in found):
+        raise ValueError("costs")
+    return found
+
+
 def _checked(item: dict[str, Any], spec: Spec) -> Spec:
     """The spec with this setting; an error if there is no such engine, option, core or number of threads."""
-    choices = registry.load("engines", item["engine"]).options
+    choices = registry.load("engines", item["engine"]).options | {name: [text] for name, text in spec.source.items()}
     for name, value in item["options"].items():
-        if name != "source" and value not in choices[name]:
+        if value not in choices[name]:
             raise ValueError(f"{name}={value}")
     cores = tuple(int(core) for core in item["cores"]) if item["cores"] else None
     if cores and not set(cores) <= os.sched_getaffinity(0):
@@ -355,4 +401,5 @@ def _checked(item: dict[str, Any], spec: Spec) -> Spec:
     threads = item["threads"]
     if threads is not None and (not isinstance(threads, int) or threads > 4 * (os.cpu_count() or 1)):
         raise ValueError("threads")
-    return replace(spec, engine=item["engine"], options=dict(item["options"]), threads=threads, cores=cores)
+    options = spec.source | item["options"]
+    return replace(spec, engine=item["engine"], options=options, threads=threads, cores=cores)

@@ -48,9 +48,8 @@ class StoppedError(Exception):
 
 
 class Worker:
-    def __init__(self, spec: Spec, messages: int, bundle: Path | None):
-        self.spec = spec
-        self.bundle = bundle
+    def __init__(self, spec: Spec, messages: int, bundle: Path | None, *, brief: bool):
+        self.spec, self.bundle, self.brief = spec, bundle, brief
         self.facts: dict[str, Any] = {"fixed_steps": spec.steps is not None}
         self.spans: list[Span] = []
         self.stop = False
@@ -101,7 +100,7 @@ class Worker:
             self.facts |= {"threads": engine.threads(), "remarks": engine.remarks}
             self.stage("first step")
             engine.step()
-            if spec.mode == "train" and not spec.brief:
+            if spec.mode == "train" and not self.brief:
                 self.stage("learning check")
                 self.facts["learning"] = check_learning(engine)
                 if not self.facts["learning"]["ok"]:
@@ -113,7 +112,7 @@ class Worker:
             if self.stop:
                 self.end("interrupted", "stopped by the user; the steps up to there are kept")
                 return
-            if not spec.brief:
+            if not self.brief:
                 self._explain(engine)
             self.stage("end")
             engine.close()
@@ -249,7 +248,8 @@ def explained(error: Exception, spec: Spec) -> str:
 def main() -> None:
     directory, messages, release = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     spec = Spec.from_json(json.loads((directory / "spec.json").read_text()))
-    worker = Worker(spec, messages, Path(sys.argv[4]) if len(sys.argv) > 4 else None)
+    bundles = [Path(text) for text in sys.argv[4:] if text != "--brief"]
+    worker = Worker(spec, messages, bundles[0] if bundles else None, brief="--brief" in sys.argv)
     try:
         worker.measure()
     except StoppedError:

@@ -34,13 +34,17 @@ def _tells_power_now(nvml: Any, handle: Any) -> bool:
 
 def _is_averaged(nvml: Any, handle: Any) -> bool:
     """Whether power is had only as the mean of the last second: from Ampere on (but for GA100), with an old driver."""
-    chip = tuple(nvml.nvmlDeviceGetCudaComputeCapability(handle))
-    return chip > (8, 0) and not _tells_power_now(nvml, handle)
+    try:
+        if _tells_power_now(nvml, handle):
+            return False
+        nvml.nvmlDeviceGetPowerUsage(handle)
+        return tuple(nvml.nvmlDeviceGetCudaComputeCapability(handle)) > (8, 0)
+    except nvml.NVMLError:
+        return False  # it tells no power
 
 
-def _readers(nvml: Any, handle: Any) -> dict[str, Any]:
-    """Channel stem -> a function that reads it."""
-    now = _tells_power_now(nvml, handle)
+def _readers(nvml: Any, handle: Any, *, now: bool) -> dict[str, Any]:
+    """Channel stem -> a function that reads it. now: it tells the present power."""
     return {
         "power": (lambda: _power_now(nvml, handle)) if now else lambda: nvml.nvmlDeviceGetPowerUsage(handle),
         "utilisation": lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu,
@@ -94,7 +98,8 @@ class Nvml(Sensor):
 
     def _working(self, nvml: Any, index: int) -> list[str]:
         found = []
-        for stem, read in _readers(nvml, nvml.nvmlDeviceGetHandleByIndex(index)).items():
+        handle = nvml.nvmlDeviceGetHandleByIndex(index)
+        for stem, read in _readers(nvml, handle, now=_tells_power_now(nvml, handle)).items():
             try:
                 read()
             except nvml.NVMLError:
@@ -108,7 +113,8 @@ class Nvml(Sensor):
         nvml, sources = _library(), []
         for index in range(nvml.nvmlDeviceGetCount()):
             stems = self._working(nvml, index)
-            averaged = _is_averaged(nvml, nvml.nvmlDeviceGetHandleByIndex(index))
+            handle = nvml.nvmlDeviceGetHandleByIndex(index)
+            now, averaged = _tells_power_now(nvml, handle), _is_averaged(nvml, handle)
             state = [stem for stem in stems if stem not in ("power", "energy")]
             # Power changes every 100 ms, the rest no faster; a read of the energy counter costs 5 ms of CPU.
             for key, wanted, period_s in (("gpu", ["power"], 0.02), ("state", state, 0.1), ("energy", ["energy"], 0)):
@@ -119,7 +125,7 @@ class Nvml(Sensor):
                             key=f"{key}{index}",
                             period_s=period_s,
                             at_ends=key == "energy",
-                            facts={"index": index, "stems": wanted},
+                            facts={"index": index, "stems": wanted, "now": now},
                             channels=tuple(_channel(stem, index, averaged=averaged) for stem in wanted),
                         )
                     )
@@ -128,7 +134,8 @@ class Nvml(Sensor):
     def open(self, source: Source, target: Target) -> Read:
         nvml = _library()
         handle = nvml.nvmlDeviceGetHandleByIndex(source.facts["index"])
-        readers = [_readers(nvml, handle)[stem] for stem in source.facts["stems"]]
+        found = _readers(nvml, handle, now=source.facts["now"])
+        readers = [found[stem] for stem in source.facts["stems"]]
 
         def read() -> bytes:
             try:
