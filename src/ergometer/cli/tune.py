@@ -1,16 +1,17 @@
 """Finds the engine and settings that are best for a network on this device, by short runs, and remembers them.
 
 Every engine that works here and is proved on the network is tried with its own defaults; those far behind are dropped,
-of the others more settings are tried (threads, large cores, memory layout, placement), and the better half runs longer
-each time.
+of the others more settings are tried (memory layout, placement, large cores, threads); the better half runs longer, and
+the best two run in turn until one is clearly better.
 `ergo run --engine auto` uses what was found, and searches first where nothing is remembered."""
 
 import argparse
 
 EPILOG = """\
 What was found holds for this host, network, batch size, mode, goal, memory limit and these versions of the engines;
-when one of them changes, the search is made anew. An engine that is not yet proved on the network is proved first,
-outside of the time given; those that take minutes to compile take part once `ergo verify` has proved them.
+when one of them changes, the search is made anew. An engine that is not yet proved on the network is proved, and the
+network made ready for it, outside of the time given; those that take minutes to compile take part once `ergo verify`
+has proved them.
 examples:
   ergo tune mobilenet_v2 --batch 8
   ergo tune lenet --batch 1,32 --goal memory --engine torch,mnn,litert

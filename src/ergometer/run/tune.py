@@ -35,14 +35,16 @@ from ergometer.store.home import home, write_json
 FORMAT = 2
 GOALS = {"time": "step_time", "energy": "energy_per_step", "memory": "peak_memory"}
 UNITS = {"time": "s", "energy": "J", "memory": "B"}
-# Of several runs: what disturbs one only adds to its time (on a shared machine, some take twice the time of others).
-_OF_RUNS: dict[str, Callable[[Iterable[float]], float]] = {"time": min, "energy": statistics.median, "memory": max}
+# Of several runs the middle one; of two the quicker, since on a shared machine some take twice the time of others.
+_OF_RUNS: dict[str, Callable[[Iterable[float]], float]] = {
+    "time": statistics.median_low,
+    "energy": statistics.median,
+    "memory": max,
+}
 LIMIT_S = 60.0
 # Seconds of timed steps, in each round. Power is refreshed every tenth of a second on some devices.
 _ROUNDS_S = {"time": (0.3, 1.0, 2.0), "memory": (0.3, 1.0, 2.0), "energy": (1.0, 2.0, 3.0)}
 _LAST = 2
-# Parts of the time: engines that have all run by then run once more before one is dropped; settings likewise.
-_EARLY = (0.25, 0.5)
 _CLEAR = 1.1  # times the other: no need to run the last two again
 _MOST_TURNS = 5
 _PERIOD_S = {"time": 0.1, "memory": 0.1, "energy": 0.01}  # between samples
@@ -178,13 +180,14 @@ class _Search:
         first.sort(key=lambda spec: bool(registry.load("engines", spec.engine).slow_start))
         with tempfile.TemporaryDirectory(prefix="ergo-tune-") as folder, Store(Path(folder)) as store:
             left = self._round(store, [Trial(spec=spec) for spec in first], 0)
-            if self.took_s < _EARLY[0] * self.limit_s:
+            if self._affords(left, self._settings(left), last=left):
                 left = self._round(store, left, 0)
             left = [trial for trial in left if self._near(trial, left)]
-            kept_s = self._last_s(left)
-            more = self._round(store, self._settings(left), 0, kept_s)
-            if self.took_s < _EARLY[1] * self.limit_s:
-                more = self._round(store, more, 0, kept_s)
+            more = self._settings(left)
+            self.trials += [trial for trial in more if trial.why]
+            more = self._round(store, [trial for trial in more if not trial.why], 0, self._last_s(left))
+            if self._affords(more, left, last=left):
+                more = self._round(store, more, 0)
             left = self._likely(left + more)
             left = self._round(store, left, 1, self._last_s(left))
             for turn in range(_MOST_TURNS):
@@ -214,15 +217,19 @@ class _Search:
         return near
 
     def _settings(self, trials: Sequence[Trial]) -> list[Trial]:
-        """More of each engine, the best engine's first; those that are not proved are out at once."""
+        """More of each engine, the best engine's first; those that would take minutes to prove are out at once."""
         found = []
         for trial in sorted(trials, key=self._cost):
             slow = registry.load("engines", trial.spec.engine).slow_start
             for spec in settings_of(trial.spec, self.lower_precision):
                 why = "not proved yet, which takes minutes: ergo verify" if slow and known_proof(spec) is None else ""
                 found.append(Trial(spec=spec, why=why))
-        self.trials += [trial for trial in found if trial.why]
-        return [trial for trial in found if not trial.why]
+        return found
+
+    def _affords(self, *rounds: Sequence[Trial], last: Sequence[Trial]) -> bool:
+        """Whether there is time for short runs of all these, and for the last round."""
+        needed_s = sum(self._needs(trial, 0) for trials in rounds for trial in trials if not trial.why)
+        return self.took_s + needed_s + self._last_s(last) <= self.limit_s
 
     def _likely(self, trials: Sequence[Trial]) -> list[Trial]:
         """The better half, and of that only what a longer run could still show to be best."""
@@ -321,14 +328,14 @@ def _ignored(_: Progress) -> None:
 
 
 def settings_of(spec: Spec, lower_precision: bool = False) -> list[Spec]:
-    """Beside its defaults: what the engine can be told (another layout or placement, and a lower precision if that is
-    allowed), the large cores alone, and fewer threads."""
+    """Beside its defaults: what the engine can be told (a lower precision if that is allowed, another placement or
+    layout), the large cores alone, and fewer threads."""
     found = []
-    told = {"layout": True, "accelerate": spec.device != "cpu", "precision": lower_precision}
-    for name, values in registry.load("engines", spec.engine).options.items():
-        if told.get(name):
-            fitting = [value for value in values[1:] if value != "tf32" or spec.device == "cuda"]
-            found += [replace(spec, options=spec.options | {name: value}) for value in fitting]
+    choices = registry.load("engines", spec.engine).options
+    for name, told in (("precision", lower_precision), ("accelerate", spec.device != "cpu"), ("layout", True)):
+        values = choices.get(name, ())[1:] if told else ()
+        fitting = [value for value in values if value != "tf32" or spec.device == "cuda"]
+        found += [replace(spec, options=spec.options | {name: value}) for value in fitting]
     sizes = {core: size for core, size in capacities(sysroot()).items() if core in os.sched_getaffinity(0)}
     large = tuple(core for core, size in sizes.items() if size == max(sizes.values()))
     if 0 < len(large) < len(sizes):
