@@ -146,7 +146,7 @@ def _proved(spec: Spec, engines: Iterable[str], reasons: dict[str, str], interru
         if name != "torch":
             proof = known_proof(asked)
             if proof is None and registry.load("engines", name).slow_start:
-                reasons[name] = f"not proved yet, which takes minutes: ergo verify {spec.model} --engine {name}"
+                reasons[name] = _unproved(asked)
                 continue
             if proof is None:
                 tell(f"{name} is proved first")
@@ -222,8 +222,7 @@ class _Search:
         for trial in sorted(trials, key=self._cost):
             slow = registry.load("engines", trial.spec.engine).slow_start
             for spec in settings_of(trial.spec, self.lower_precision):
-                why = "not proved yet, which takes minutes: ergo verify" if slow and known_proof(spec) is None else ""
-                found.append(Trial(spec=spec, why=why))
+                found.append(Trial(spec=spec, why=_unproved(spec) if slow and known_proof(spec) is None else ""))
         return found
 
     def _affords(self, *rounds: Sequence[Trial], last: Sequence[Trial]) -> bool:
@@ -321,6 +320,11 @@ class _Search:
             trial.values.append(metric.value)
             trial.note, trial.estimated = metric.note, metric.source == "estimated"
         trial.failed = bool(trial.why)
+
+
+def _unproved(spec: Spec) -> str:
+    where = f" --device {spec.device}" if spec.device != "cpu" else ""
+    return f"not proved yet, which takes minutes: ergo verify {spec.model} --engine {spec.engine_text}{where}"
 
 
 def _ignored(_: Progress) -> None:
