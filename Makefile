@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: setup engines run test test-slow test-engines check base bench bench-gpu accuracy matrix picture clean
+.PHONY: setup engines run test test-slow test-engines check base bench bench-gpu bench-tune accuracy matrix picture clean
 
 setup: $(STAMP)
 
@@ -76,6 +76,10 @@ bench: setup
 # Needs a GPU.
 bench-gpu: setup
 	$(BIN)/python benchmarks/acceleration.py
+
+# An exhaustive search beside `ergo tune`, thirty times: more than an hour of a quiet machine.
+bench-tune: setup engines
+	$(BIN)/python benchmarks/tune.py
 
 # Trains on real data in the folder DATA (docs/data.md says how it is laid out): some ten minutes.
 accuracy: setup

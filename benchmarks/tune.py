@@ -24,6 +24,7 @@ from ergometer.run.environment import probe_of
 from ergometer.run.interrupt import Interrupt
 from ergometer.run.parent import run_spec
 from ergometer.run.prove import proof_of
+from ergometer.run.tuned import describe_setting
 from ergometer.store.database import Store
 
 MODELS = (
@@ -82,8 +83,8 @@ def measure(model: str, batch: int) -> tuple[bool, bool]:
     held = low <= SLOWER and chosen.took_s <= LONGEST_S
     said = f"{middle:.3f} ({low:.3f} .. {high:.3f}, {len(ratios)} turns)" if ratios else "the same"
     print(
-        f"{model} batch {batch}: {tune.describe_setting(chosen.spec)} in {chosen.took_s:.0f} s; best of "
-        f"{len(everything)}: {tune.describe_setting(best)}; {said}{'' if held else ' MISSED'}",
+        f"{model} batch {batch}: {describe_setting(chosen.spec)} in {chosen.took_s:.0f} s; best of "
+        f"{len(everything)}: {describe_setting(best)}; {said}{'' if held else ' MISSED'}",
         flush=True,
     )
     return held and middle <= SLOWER, held

@@ -16,7 +16,7 @@ from ergometer.core.errors import UnavailableError
 from ergometer.core.probe import Probe
 from ergometer.core.record import Metric, Record
 from ergometer.core.spec import Budget, Spec
-from ergometer.run import tune
+from ergometer.run import tune, tuned
 from ergometer.run.interrupt import Interrupt
 from ergometer.run.lowering import StoppedError
 
@@ -34,7 +34,7 @@ class Device:
         monkeypatch.setattr(tune, "run_spec", self.run)
         monkeypatch.setattr(tune.time, "monotonic", lambda: self.now)
         monkeypatch.setattr(tune, "probe_of", lambda name, device: Probe(name in ENGINES, "not here"))
-        monkeypatch.setattr(tune, "versions_of", lambda name, device: {name: self.versions.get(name, "1")})
+        monkeypatch.setattr(tuned, "versions_of", lambda name, device: {name: self.versions.get(name, "1")})
         monkeypatch.setattr(tune, "known_proof", lambda spec: _Proved())
         monkeypatch.setattr(tune, "prepare", lambda spec, watch, interrupt: None)
         monkeypatch.setattr(tune.os, "sched_getaffinity", lambda pid: set(range(4)))
@@ -64,10 +64,10 @@ class _Proved:
 
 
 @pytest.fixture
-def search(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., tuple[tune.Tuned, Device]]]:
+def search(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., tuple[tuned.Tuned, Device]]]:
     with Interrupt() as interrupt:
 
-        def searched(costs: Costs, spec: Spec = SPEC, **options: Any) -> tuple[tune.Tuned, Device]:
+        def searched(costs: Costs, spec: Spec = SPEC, **options: Any) -> tuple[tuned.Tuned, Device]:
             device = Device(monkeypatch, costs, start_s=options.pop("start_s", 2.0))
             device.versions |= options.pop("versions", {})
             asked = {"goal": "time", "engines": [], "interrupt": interrupt, "tell": lambda text: None}
@@ -118,7 +118,7 @@ def test_whatever_the_costs_the_best_is_found_if_no_engine_is_saved_by_its_setti
             return costs[key]
 
         device = Device(monkeypatch, cost, start_s=0.5)
-        monkeypatch.setattr(tune, "_remember", lambda *_: None)
+        monkeypatch.setattr(tune, "remember", lambda *_: None)
         found = tune.tuned(SPEC, goal="time", engines=ENGINES, interrupt=interrupt, tell=lambda text: None, anew=True)
         assert cost(found.spec) == min(costs.values())
         assert device.now <= 60
@@ -229,7 +229,7 @@ def test_if_the_last_two_fail_another_is_chosen(search: Any) -> None:
 
     found, _ = search(cost, start_s=1.0)
     failed = [trial.text for trial in found.trials if trial.failed]
-    assert len(failed) == 2 and tune.describe_setting(found.spec) not in failed
+    assert len(failed) == 2 and tuned.describe_setting(found.spec) not in failed
 
 
 def test_a_search_in_which_all_fails_says_why(search: Any) -> None:

@@ -5,16 +5,13 @@ more settings are tried, the best engine's first; the better half of what is lef
 run in turn until one is clearly better or the time is over. Only engines that are proved on the network take part.
 """
 
-import json
 import math
 import os
-import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from ergometer.core import registry
 from ergometer.core.errors import ErgoError, UnavailableError
@@ -22,25 +19,17 @@ from ergometer.core.quantity import format_value
 from ergometer.core.record import Record
 from ergometer.core.sensor import sysroot
 from ergometer.core.spec import Budget, Spec
-from ergometer.run.environment import probe_of, versions_of
-from ergometer.run.host import capacities, fingerprint
+from ergometer.run.environment import probe_of
+from ergometer.run.host import capacities
 from ergometer.run.interrupt import Interrupt
-from ergometer.run.lowering import StoppedError, make_key
+from ergometer.run.lowering import StoppedError
 from ergometer.run.parent import Progress, prepare, run_spec
 from ergometer.run.prove import known_proof, proof_of
+from ergometer.run.tuned import Trial, Tuned, place_of, recall, remember
 from ergometer.store.database import Store
-from ergometer.store.home import home, write_json
 
-# Format 1 (2026-11): the first. Format 2 (2026-11): of several runs the best counts, and notes are kept.
-FORMAT = 2
 GOALS = {"time": "step_time", "energy": "energy_per_step", "memory": "peak_memory"}
 UNITS = {"time": "s", "energy": "J", "memory": "B"}
-# Of several runs the middle one; of two the quicker, since on a shared machine some take twice the time of others.
-_OF_RUNS: dict[str, Callable[[Iterable[float]], float]] = {
-    "time": statistics.median_low,
-    "energy": statistics.median,
-    "memory": max,
-}
 LIMIT_S = 60.0
 # Seconds of timed steps, in each round. Power is refreshed every tenth of a second on some devices.
 _ROUNDS_S = {"time": (0.3, 1.0, 2.0), "memory": (0.3, 1.0, 2.0), "energy": (1.0, 2.0, 3.0)}
@@ -54,43 +43,7 @@ _HANG_S = 25.0  # a trial that says nothing for so long is given up
 _FIRST_GUESS_S = 8.0  # what a trial takes, before one of its engine has been made
 
 
-@dataclass(slots=True, kw_only=True)
-class Trial:
-    """One setting. values: what it cost in each run; took_s: the whole last run; why: the reason that it is out."""
-
-    spec: Spec
-    values: list[float] = field(default_factory=list)
-    why: str = ""
-    failed: bool = False
-    took_s: float = 0.0
-    note: str = ""
-    estimated: bool = False
-
-    def cost(self, goal: str) -> float:
-        return float(_OF_RUNS[goal](self.values))
-
-    @property
-    def text(self) -> str:
-        return describe_setting(self.spec)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tuned:
-    """The best setting, and how it was found. remembered: from an earlier search."""
-
-    spec: Spec
-    goal: str
-    trials: list[Trial]
-    took_s: float
-    remembered: bool = False
-
-
 Tell = Callable[[str], None]
-
-
-def describe_setting(spec: Spec) -> str:
-    threads = f", {spec.threads} thread{'s' if spec.threads != 1 else ''}" if spec.threads else ""
-    return spec.engine_text + threads + (f", cores {','.join(map(str, spec.cores))}" if spec.cores else "")
 
 
 def tuned(
@@ -110,8 +63,8 @@ def tuned(
     """
     spec = replace(spec, cores=None, threads=None, steps=None, warmup=None)
     usable, reasons = _usable(spec, engines)
-    path = _place(spec, goal, usable, lower_precision)
-    known = None if anew else _remembered(path, spec, goal, usable, lower_precision)
+    path = place_of(spec, goal, usable, lower_precision)
+    known = None if anew else recall(path, spec, goal, usable, lower_precision)
     if known is not None:
         return known
     proved = _proved(spec, usable, reasons, interrupt, tell)
@@ -121,7 +74,7 @@ def tuned(
     search = _Search(spec, goal, limit_s, interrupt, tell, lower_precision)
     search.trials += [Trial(spec=replace(spec, engine=name), why=why) for name, why in reasons.items()]
     found = search.run(proved)
-    _remember(path, found)
+    remember(path, found)
     return found
 
 
@@ -347,70 +300,3 @@ def settings_of(spec: Spec, lower_precision: bool = False) -> list[Spec]:
     here = len(os.sched_getaffinity(0))
     counts = sorted({max(1, here // 2), 1} - {here}, reverse=True)
     return found + [replace(spec, threads=count) for count in counts]
-
-
-def _place(spec: Spec, goal: str, engines: Sequence[str], lower_precision: bool) -> Path:
-    """Where the result is kept: another place for another host, network, batch, limit or version of an engine."""
-    host = fingerprint()
-    kept = ("name", "machine", "processor", "cores", "capacities", "memory_bytes", "governors")
-    facts = {
-        "format": FORMAT,
-        "host": {name: host[name] for name in kept} | {"allowed": sorted(os.sched_getaffinity(0))},
-        "model": [spec.model, spec.input, spec.classes, spec.mode, spec.batch, spec.source],
-        "goal": [goal, spec.budget.memory_bytes, spec.device, lower_precision],
-        "versions": {name: versions_of(name, spec.device) for name in engines},
-    }
-    return home() / "tuned" / f"{make_key(facts)}.json"
-
-
-def _remember(path: Path, found: Tuned) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    trials = [asdict(trial) | {"spec": setting_of(trial.spec)} for trial in found.trials]
-    chosen = setting_of(found.spec) | {"took_s": found.took_s, "goal": found.goal}
-    write_json(path, {"format": FORMAT, "chosen": chosen, "trials": trials})
-
-
-def setting_of(spec: Spec) -> dict[str, Any]:
-    return {"engine": spec.engine, "options": spec.options, "threads": spec.threads, "cores": spec.cores}
-
-
-def _remembered(path: Path, spec: Spec, goal: str, usable: Sequence[str], lower_precision: bool) -> Tuned | None:
-    """What an earlier search found; None if it is not there or could not be what a search has written."""
-    try:
-        data = json.loads(path.read_text())
-        trials = [
-            Trial(**item | {"spec": _checked(item["spec"], spec), "values": _numbers(item["values"])})
-            for item in data["trials"]
-        ]
-        chosen = _checked(data["chosen"], spec)
-        if chosen.engine not in usable or ("precision" in chosen.options and not lower_precision):
-            return None
-        took_s = float(data["chosen"]["took_s"])
-        if [trial.spec for trial in trials if trial.values and not trial.why] != [chosen]:
-            return None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, ErgoError):
-        return None
-    return Tuned(spec=chosen, goal=goal, trials=trials, took_s=took_s, remembered=True)
-
-
-def _numbers(values: list[Any]) -> list[float]:
-    found = [float(value) for value in values]
-    if not all(0 < value < math.inf for value in found):
-        raise ValueError("costs")
-    return found
-
-
-def _checked(item: dict[str, Any], spec: Spec) -> Spec:
-    """The spec with this setting; an error if there is no such engine, option, core or number of threads."""
-    choices = registry.load("engines", item["engine"]).options | {name: [text] for name, text in spec.source.items()}
-    for name, value in item["options"].items():
-        if value not in choices[name]:
-            raise ValueError(f"{name}={value}")
-    cores = tuple(int(core) for core in item["cores"]) if item["cores"] else None
-    if cores and not set(cores) <= os.sched_getaffinity(0):
-        raise ValueError("cores that are not here")
-    threads = item["threads"]
-    if threads is not None and (not isinstance(threads, int) or threads > 4 * (os.cpu_count() or 1)):
-        raise ValueError("threads")
-    options = spec.source | item["options"]
-    return replace(spec, engine=item["engine"], options=options, threads=threads, cores=cores)
