@@ -320,7 +320,8 @@ class _Run:
         if self.outcome.interrupted:
             return "interrupted", facts.get("reason") or f"stopped by the user during {self.progress.stage}"
         if self.outcome.late:
-            return "failed", f"it took longer than it was given, and was killed during {self.progress.stage}"
+            said = f"it took longer than was left for it and was killed during {self.progress.stage}"
+            return "failed", f"{said} (raise --time if the device is that slow)"
         if self.outcome.hung:
             return "failed", (
                 f"the worker said nothing for {self.hang_s:g} s during {self.progress.stage} and was killed "

@@ -155,6 +155,8 @@ class _Search:
         best = min(left or able, key=self._cost)
         for trial in able:
             trial.why = "" if trial is best else trial.why or self._worse
+            if trial.why == self._worse and self._cost(trial) < self._cost(best):
+                trial.why = "behind in an earlier round"
         return Tuned(spec=best.spec, goal=self.goal, trials=self.trials, took_s=self.took_s)
 
     @property
