@@ -40,11 +40,12 @@ def captures() -> Iterator[None]:
     lowering.forget()
 
 
-def load(name: str, device: str, mode: str, folder: Path, model: str = "lenet") -> Engine:
+def load(name: str, device: str, mode: str, folder: Path, model: str = "lenet", **options: str) -> Engine:
     """The engine with a small network, ready to step."""
     directory = folder / mode
     shutil.copytree(lowering.captured(model, mode, False), directory)
-    spec = replace(lowering.rehearsed(Spec(model=model, engine=name, mode=mode, device=device)), threads=1)
+    asked = Spec(model=model, engine=name, mode=mode, device=device, options=options)
+    spec = replace(lowering.rehearsed(asked), threads=1)
     lowering.lower.build(lowering.job(spec, directory))
     found = replace(model_in(directory), lowered=open_graph(directory, mode, BATCH))
     engine: Engine = ENGINES[name]()
@@ -162,9 +163,8 @@ def test_ops_are_traced_or_the_engine_says_why_not(name: str, device: str, tmp_p
     for step in steps:
         inside = sum(span.end_ns - span.start_ns for span in ops if span.step == step.step)
         assert 0 < inside <= (step.end_ns - step.start_ns) * 1.05
-    if name != "tinygrad":  # whose kernels are fused across layers
-        assert {"conv1", "conv2", "fc1", "fc2"} <= {span.layer for span in ops}
-        assert {"forward", "backward"} <= {span.phase for span in ops}
+    assert {"conv1", "conv2", "fc1", "fc2"} <= {span.layer for span in ops}
+    assert {"forward", "backward"} <= {span.phase for span in ops}
 
 
 def patient(pairs: list[tuple[str, str]], models: tuple[str, ...]) -> list[Any]:
@@ -198,6 +198,27 @@ def test_training_is_right(name: str, device: str, model: str, tmp_path: Path) -
 def test_a_step_on_two_devices_is_right(accelerate: str, tmp_path: Path) -> None:
     proof = lowering.proof("tinygrad", "conv_only:depth=2,width=64", tmp_path, "opencl", accelerate=accelerate)
     assert not proof.reason, proof.reason
+
+
+@pytest.mark.skipif(("tinygrad", "opencl") not in TRAINING, reason="tinygrad has no OpenCL here")
+def test_products_and_transfers_of_a_step_are_told_apart(tmp_path: Path) -> None:
+    found = {}
+    for accelerate in ("both", "forward"):
+        folder, model = tmp_path / accelerate, "conv_only:depth=2,width=64"
+        spans = load("tinygrad", "opencl", "train", folder, model, accelerate=accelerate).ops(1)
+        found[accelerate] = {(span.phase, span.layer, span.name) for span in spans if span.kind == "op"}
+    assert {item for item in found["both"] if item[2].startswith(("conv", "transfer"))} == {
+        ("forward", "conv1", "conv"),
+        ("forward", "conv2", "conv"),
+        ("backward", "conv2", "conv_input_gradient"),
+        ("backward", "conv1", "conv_filter_gradient"),
+        ("backward", "conv2", "conv_filter_gradient"),
+    }
+    forward = {item for item in found["forward"] if item[2].startswith(("conv", "transfer"))}
+    assert {("forward", "conv1", "conv"), ("forward", "conv2", "conv")} <= forward
+    moved = {(phase, name) for phase, _, name in forward if name.startswith("transfer")}
+    assert any(phase == "forward" and name.endswith(" to CL") for phase, name in moved)
+    assert any(phase == "backward" and name.startswith("transfer CL to ") for phase, name in moved)
 
 
 @pytest.mark.skipif(("tinygrad", "opencl") not in TRAINING, reason="tinygrad has no OpenCL here")

@@ -6,11 +6,13 @@ from typing import Any, ClassVar
 
 from ergometer.core.clock import now_ns
 from ergometer.core.dataset import Environment
+from ergometer.core.engine import Step
 from ergometer.core.graph import Graph, Lowered
 from ergometer.core.model import Model
 from ergometer.core.probe import Probe
 from ergometer.core.span import Span
 from ergometer.core.spec import Spec
+from ergometer.engines._phases import spans_of
 from ergometer.engines._portable import Portable
 from ergometer.engines.tinygrad import _devices as devices
 from ergometer.engines.tinygrad._placed import find_lacking
@@ -93,14 +95,13 @@ class Tinygrad(Portable):
     def ops(self, steps: int) -> list[Span]:
         """Kernels, which may do the work of several layers: those whose parameters they touch are named."""
         assert isinstance(self.session, Session)
-        (phase,) = self.phases
         spans = []
         for number in range(steps):
             start = now_ns()
             kernels = list(self.session.trace())
-            end = now_ns()
-            spans += [Span(start, end, "step", "traced", number), Span(start, end, "phase", phase, number, phase)]
-            spans += [Span(begun, done, "op", name, number, phase, layer) for begun, done, name, layer in kernels]
+            step = Step((start, now_ns()))
+            ops = [Span(begun, done, "op", name, number, phase, layer) for begun, done, name, phase, layer in kernels]
+            spans += spans_of(number, step, ops)
         return spans
 
 

@@ -4,6 +4,7 @@ Each is the product of two matrices; what differs is where their elements are. T
 input seen through the window, which is never written down.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -71,6 +72,7 @@ _SEEING = _Matrix(  # the output whose tap sees an input
     False,
 )
 _PLAIN = "m * N + n"
+SIZES = re.compile(r"_\d+_\d+_\d+_[0-9a-f]{8}$")  # of a kernel's name, after what it computes
 
 
 def fits(limits: Limits, largest: int, rows: int, count: int) -> bool:
@@ -91,44 +93,49 @@ def conv(x: Any, weight: Any, stride: Sequence[int], dilation: Sequence[int], pa
 
 def linear(x: Any, weight: Any) -> Any:
     """Rows by the rows of a weight."""
-    return _matrices(x, weight, _LEFT, _RIGHT_TURNED, (x.shape[0], weight.shape[0], x.shape[1]), _linear_gradients)
+    sizes = (x.shape[0], weight.shape[0], x.shape[1])
+    return _matrices("linear", x, weight, _LEFT, _RIGHT_TURNED, sizes, _linear_gradients)
 
 
 def _linear_gradients(y: Any, x: Any, weight: Any) -> tuple[Any, Any]:
     (rows, ins), outs = x.shape, weight.shape[0]
-    inner = _matrices(y, weight, _LEFT, _RIGHT, (rows, ins, outs))
-    return inner, _matrices(y, x, _LEFT_TURNED, _RIGHT, (outs, ins, rows))
+    inner = _matrices("linear_input_gradient", y, weight, _LEFT, _RIGHT, (rows, ins, outs))
+    return inner, _matrices("linear_weight_gradient", y, x, _LEFT_TURNED, _RIGHT, (outs, ins, rows))
 
 
 def matmul(a: Any, b: Any) -> Any:
     """Matrices, or as many on either side."""
-    return _matrices(a, b, _LEFT, _RIGHT, (a.shape[-2], b.shape[-1], a.shape[-1]), _matmul_gradients)
+    return _matrices("matmul", a, b, _LEFT, _RIGHT, (a.shape[-2], b.shape[-1], a.shape[-1]), _matmul_gradients)
 
 
 def _matmul_gradients(y: Any, a: Any, b: Any) -> tuple[Any, Any]:
     m, n, k = a.shape[-2], b.shape[-1], a.shape[-1]
-    return _matrices(y, b, _LEFT, _RIGHT_TURNED, (m, k, n)), _matrices(a, y, _LEFT_TURNED, _RIGHT, (k, n, m))
+    left = _matrices("matmul_left_gradient", y, b, _LEFT, _RIGHT_TURNED, (m, k, n))
+    return left, _matrices("matmul_right_gradient", a, y, _LEFT_TURNED, _RIGHT, (k, n, m))
 
 
-def _matrices(a: Any, b: Any, left: _Matrix, right: _Matrix, sizes: tuple[int, int, int], gradients: Any = None) -> Any:
-    return _product(a, b, left, right, _PLAIN, sizes, (*a.shape[:-2], *sizes[:2]), {}, gradients)
+def _matrices(
+    what: str, a: Any, b: Any, left: _Matrix, right: _Matrix, sizes: tuple[int, int, int], gradients: Any = None
+) -> Any:
+    return _product(what, a, b, left, right, _PLAIN, sizes, (*a.shape[:-2], *sizes[:2]), {}, gradients)
 
 
 def _outputs(x: Any, weight: Any, w: _Window, gradients: Any = None) -> Any:
     sizes = w.O, w.batch * w.OH * w.OW, w.C * w.KH * w.KW
     shape = w.batch, w.O, w.OH, w.OW
-    return _product(weight, x, _LEFT, _SEEN_RIGHT, _channels("OH * OW"), sizes, shape, asdict(w), gradients)
+    return _product("conv", weight, x, _LEFT, _SEEN_RIGHT, _channels("OH * OW"), sizes, shape, asdict(w), gradients)
 
 
-def _inputs(y: Any, weight: Any, w: _Window, gradients: Any = None) -> Any:
+def _inputs(y: Any, weight: Any, w: _Window) -> Any:
     sizes = w.C, w.batch * w.H * w.W, w.O * w.KH * w.KW
-    shape = w.batch, w.C, w.H, w.W
-    return _product(weight, y, _FILTERS_TURNED, _SEEING, _channels("H * W"), sizes, shape, asdict(w), gradients)
+    shape, what = (w.batch, w.C, w.H, w.W), "conv_input_gradient"
+    return _product(what, weight, y, _FILTERS_TURNED, _SEEING, _channels("H * W"), sizes, shape, asdict(w))
 
 
 def _filters(y: Any, x: Any, w: _Window) -> Any:
     sizes = w.O, w.C * w.KH * w.KW, w.batch * w.OH * w.OW
-    return _product(y, x, _IMAGE, _SEEN_TURNED, _PLAIN, sizes, (w.O, w.C, w.KH, w.KW), asdict(w))
+    shape, what = (w.O, w.C, w.KH, w.KW), "conv_filter_gradient"
+    return _product(what, y, x, _IMAGE, _SEEN_TURNED, _PLAIN, sizes, shape, asdict(w))
 
 
 def _channels(places: str) -> str:
@@ -137,6 +144,7 @@ def _channels(places: str) -> str:
 
 
 def _product(
+    what: str,
     a: Any,
     b: Any,
     left: _Matrix,
@@ -158,7 +166,7 @@ def _product(
     defined = {"M": m, "N": n, "K": k, **tiles, **constants, "LEFT": left.code, "RIGHT": right.code, "OUT": out}
     defined |= {"LEFT_ALONG_K": int(left.along_k), "RIGHT_ALONG_K": int(right.along_k)}
     lines = "".join(f"#define {name} {value}\n" for name, value in defined.items())
-    name = f"product_{m}_{n}_{k}_{sha256(lines.encode()).hexdigest()[:8]}"
+    name = f"{what}_{m}_{n}_{k}_{sha256(lines.encode()).hexdigest()[:8]}"
     source = f"#define NAME {name}\n{lines}{_kernel()}"
     groups = (-(-n // tiles["TN"]), -(-m // tiles["TM"]), parts * batch)
 

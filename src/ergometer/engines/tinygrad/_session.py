@@ -10,6 +10,7 @@ from ergometer.core.engine import LEARNING_RATE, MOMENTUM
 from ergometer.core.graph import VELOCITY, Graph
 from ergometer.engines.tinygrad import _devices as devices
 from ergometer.engines.tinygrad._placed import Placed
+from ergometer.engines.tinygrad._products import SIZES
 from ergometer.engines.tinygrad._rules import KEPT, KEPT_GRADIENTS, rules
 
 
@@ -47,10 +48,11 @@ class Session:
         self.velocities = {name: self._tensor(np.zeros_like(arrays[name])) for name in graph.parameters}
         fed = {name: graph.values[name] for name in (*graph.inputs, *graph.masks)}
         self.fed = {name: self._tensor(np.zeros(value.shape, value.dtype)) for name, value in fed.items()}
-        linear, gradients = self._train() if graph.parameters else self._infer()
+        linear, gradients, count = self._train() if graph.parameters else self._infer()
         held = [*self.values.items(), *self.velocities.items(), *gradients.items()]
         owners = {tensor.uop.base: name.rpartition(".")[0] for name, tensor in held}
-        self.layers = _layers(linear.src, owners)
+        results = {tensor.uop.base for tensor in (self.output, *(self.values[name] for name in graph.updates))}
+        self.phases, self.layers = _phases(linear.src, results, count), _layers(linear.src, owners)
         self.compiled = link_linear(jit_lower(linear, {self.output.uop.base, *buffers}, []))
         self.parts = _parts(self.compiled) if self.placed else [self.compiled]
         for call in _kernels(self.compiled):
@@ -106,12 +108,13 @@ class Session:
             found |= zip(node.outputs, results if isinstance(results, tuple) else (results,), strict=True)
         return found
 
-    def _infer(self) -> tuple[Any, dict[str, Any]]:
+    def _infer(self) -> tuple[Any, dict[str, Any], int]:
         self.output = self._run()[self.graph.outputs[0]].to(self.device).contiguous()
-        return self.output.schedule_linear(), {}
+        linear = self.output.schedule_linear()
+        return linear, {}, len(linear.src)
 
-    def _train(self) -> tuple[Any, dict[str, Any]]:
-        """The kernels of a step, and the gradients that are among their results.
+    def _train(self) -> tuple[Any, dict[str, Any], int]:
+        """The kernels of a step, the gradients that are among their results, and how many come before the update.
 
         All gradients come before all updates: tinygrad copies a parameter that others still have to read.
         """
@@ -129,14 +132,15 @@ class Session:
             velocity.assign(MOMENTUM * velocity + gradient)
             parameter.assign(parameter - LEARNING_RATE * velocity)
         then = Tensor.schedule_linear(*parameters, *self.velocities.values())
-        return first.replace(src=(*first.src, *then.src)), dict(zip(self.graph.parameters, gradients, strict=True))
+        whole = first.replace(src=(*first.src, *then.src))
+        return whole, dict(zip(self.graph.parameters, gradients, strict=True)), len(first.src)
 
-    def trace(self) -> Iterator[tuple[int, int, str, str]]:
-        """Run a step kernel by kernel: when each began and ended, its name and its layer."""
+    def trace(self) -> Iterator[tuple[int, int, str, str, str]]:
+        """Run a step kernel by kernel: when each began and ended, its name, phase and layer."""
         from tinygrad.engine.realize import run_linear
         from tinygrad.helpers import GlobalCounters
 
-        for call, layer in zip(_kernels(self.compiled), self.layers, strict=True):
+        for call, phase, layer in zip(_kernels(self.compiled), self.phases, self.layers, strict=True):
             start, before = now_ns(), GlobalCounters.time_sum_s
             run_linear(self.compiled.replace(src=(call,)), jit=True, wait=True)
             if _is_copy(call):
@@ -144,7 +148,7 @@ class Session:
             end = now_ns()
             if not _is_copy(call):  # a kernel is timed by its device
                 start = end - int(1e9 * (GlobalCounters.time_sum_s - before))
-            yield start, end, _name(call), layer
+            yield start, end, _name(call), phase, layer
 
 
 def _plain(array: Any) -> Any:
@@ -152,17 +156,38 @@ def _plain(array: Any) -> Any:
     return np.asarray(array, np.int32 if array.dtype == np.int64 else None, order="C")
 
 
+def _phases(calls: Sequence[Any], results: Collection[Any], count: int) -> list[str]:
+    """Of each kernel its phase: forward is what the results of that pass need; after so many comes the update.
+
+    The same memory holds one result after another: a result is what was written last before it is read.
+    """
+    wanted, found = set(results), []
+    for call in reversed(calls[:count]):
+        written, *read = (buffer.base for buffer in call.src[1:])
+        found.append("forward" if written in wanted else "backward")
+        if written in wanted:
+            wanted.remove(written)
+            wanted.update(read)
+    return [*reversed(found), *["optimizer"] * (len(calls) - count)]
+
+
 def _layers(calls: Sequence[Any], owners: dict[Any, str]) -> list[str]:
-    """Of each kernel the layers whose parameters it touches, or else of the one kernel that reads its result."""
-    found = [" + ".join(sorted({owners.get(buffer.base, "") for buffer in call.src[1:]} - {""})) for call in calls]
-    readers: dict[Any, set[int]] = {}
-    for number, call in enumerate(calls):
-        for buffer in call.src[2:]:
-            readers.setdefault(buffer.base, set()).add(number)
-    for number in reversed(range(len(calls))):
-        reading = readers.get(calls[number].src[1].base, set())
-        if not found[number] and len(reading) == 1:
-            found[number] = found[reading.pop()]
+    """Of each kernel the layers whose parameters, or copies of them, it touches, or else of the one kernel that reads
+    its result."""
+    held, found = dict(owners), []
+    for call in calls:
+        written, *read = (buffer.base for buffer in call.src[1:])
+        given = {held.get(buffer, "") for buffer in read}
+        found.append(" + ".join(sorted((given | {owners.get(written, "")}) - {""})))
+        if written not in owners:
+            held[written] = given.pop() if len(given) == 1 else ""
+    readers: dict[Any, list[str]] = {}
+    for number, call in reversed(list(enumerate(calls))):
+        written, *read = (buffer.base for buffer in call.src[1:])
+        reading = readers.pop(written, [])
+        found[number] = found[number] or (reading[0] if len(reading) == 1 else "")
+        for buffer in read:
+            readers.setdefault(buffer, []).append(found[number])
     return found
 
 
@@ -184,12 +209,12 @@ def _is_copy(call: Any) -> bool:
 
 
 def _name(call: Any) -> str:
-    """A kernel's name; of a transfer, from where to where."""
+    """A kernel's name, without the sizes of a product; of a transfer, from where to where."""
     from tinygrad.helpers import ansistrip
 
     if _is_copy(call):
         return f"transfer {call.src[2].device} to {call.src[1].device}"
-    return str(ansistrip(call.src[0].arg.name))
+    return SIZES.sub("", ansistrip(call.src[0].arg.name))
 
 
 def _kernels(linear: Any) -> Iterator[Any]:
