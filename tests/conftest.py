@@ -54,6 +54,20 @@ class Ergo:
         return json.loads(done.stdout)
 
 
+def children(pid: int, module: str) -> list[int]:
+    """Processes of that parent that run that module."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
+            line = (entry / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if parent == pid and module.encode() in line and b"-I" not in line:
+            found.append(int(entry.name))
+    return found
+
+
 @pytest.fixture
 def ergo(tmp_path: Path) -> Ergo:
     return Ergo(tmp_path / "home")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ERGO, Ergo, one_sentence
+from tests.conftest import ERGO, Ergo, children, one_sentence
 from tests.trees import JETSON_TX2, LAPTOP, plant_over_real_proc
 
 pytestmark = pytest.mark.alone
@@ -29,20 +29,6 @@ class WithoutTorch(PathFinder):
 
 sys.meta_path = [WithoutTorch if finder is PathFinder else finder for finder in sys.meta_path]
 """
-
-
-def children(pid: int, module: str) -> list[int]:
-    """Processes of that parent that run that module."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
-            line = (entry / "cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if parent == pid and module.encode() in line and b"-I" not in line:
-            found.append(int(entry.name))
-    return found
 
 
 def wait_for_child(pid: int, module: str) -> int:

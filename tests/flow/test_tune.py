@@ -1,12 +1,14 @@
 """The best setting through the command line: searched for, shown, remembered and used."""
 
 import json
+import signal
+import time
 from pathlib import Path
 from statistics import median_low
 
 import pytest
 
-from tests.conftest import Ergo, one_sentence
+from tests.conftest import Ergo, children, one_sentence
 
 pytestmark = pytest.mark.xdist_group("tune")
 
@@ -49,7 +51,7 @@ import torch
 
 class Slow(torch.nn.Linear):
     def forward(self, x):
-        time.sleep(0.7)
+        time.sleep({seconds})
         return super().forward(x.flatten(1))
 
 def make():
@@ -59,12 +61,38 @@ def make():
 
 @pytest.mark.alone
 def test_the_time_holds_for_a_network_that_takes_longer(ergo: Ergo, tmp_path: Path) -> None:
-    (tmp_path / "net.py").write_text(SLOW)
+    (tmp_path / "net.py").write_text(SLOW.format(seconds=0.7))
     asked = ("tune", f"{tmp_path / 'net.py'}:make", "--input", "3x2x2", "--classes", "10", "--engine", "torch")
     done = ergo(*asked, "--time", "2s", timeout=60)
     assert done.returncode == 3 and "Traceback" not in done.stderr
-    assert "no setting could be measured in 2 s: failed: it took longer than was left for it" in done.stderr
+    assert "no setting could be measured in 2 s: the worker took longer than was left for it" in done.stderr
     done = ergo(*asked, "--time", "9s", "--json", "-", timeout=60)
     assert done.returncode == 0, done.stderr
     (found,) = json.loads(done.stdout)
     assert found["took_s"] < 9 + 1.5 and any(trial["values"] for trial in found["trials"])
+
+
+@pytest.mark.slow
+def test_a_trial_that_hangs_is_given_up_with_a_remedy(ergo: Ergo, tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(SLOW.format(seconds=99))
+    asked = ("tune", f"{tmp_path / 'net.py'}:make", "--input", "3x2x2", "--classes", "10", "--engine", "torch")
+    done = ergo(*asked, "--time", "25s", timeout=60)
+    assert done.returncode == 3 and "Traceback" not in done.stderr
+    assert "said nothing for 10 s" in done.stderr and "raise --time of ergo tune" in done.stderr
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])
+def test_a_search_that_is_ended_leaves_nothing_behind(ergo: Ergo, number: int, status: int) -> None:
+    process = ergo.start("tune", "lenet", "--engine", "torch")
+    workers: list[int] = []
+    while len(workers) < 2 and process.poll() is None:  # one of the two is stopped, since it is the other's turn
+        time.sleep(0.1)
+        workers = children(process.pid, "ergometer.run.worker")
+    process.send_signal(number)
+    process.communicate(timeout=20)
+    assert process.returncode == status and not list((ergo.home / "tuned").glob("*"))
+    end = time.monotonic() + 5
+    while any(Path(f"/proc/{pid}").exists() for pid in workers) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not any(Path(f"/proc/{pid}").exists() for pid in workers)

@@ -12,7 +12,8 @@ from ergometer.core.quantity import format_value, parse_seconds
 from ergometer.core.spec import Spec
 from ergometer.run.interrupt import Interrupt
 from ergometer.run.parent import one_at_a_time
-from ergometer.run.tune import GOALS, UNITS, tuned
+from ergometer.run.search import GOALS, UNITS
+from ergometer.run.tune import tuned
 from ergometer.run.tuned import Trial, Tuned, describe_setting, setting_of
 from ergometer.store.bundle import is_bundle
 from ergometer.store.database import Store

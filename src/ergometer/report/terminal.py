@@ -246,8 +246,8 @@ def comparison(rows: Sequence[Row]) -> Fitted:
 
 
 def tuning(title: str, rows: Sequence[Sequence[str]]) -> Fitted:
-    """Every setting that was tried: in how many runs, what it cost in the best, and why it is out."""
-    columns = ["setting", "runs", "cost", "result"]
+    """Every setting that was tried: in how many turns or runs, what it cost, and why it is out."""
+    columns = ["setting", "tries", "cost", "result"]
     return Fitted(escape(title), columns, [[escape(cell) for cell in row] for row in rows], left=("setting", "result"))
 
 

@@ -26,6 +26,8 @@ _ERRORS = {2: UsageError, 3: UnavailableError}
 class StoppedError(ErgoError):
     """The user stopped it."""
 
+    exit_code = 130
+
 
 def ready(spec: Spec, interrupt: Interrupt | None = None) -> Path:
     """The directory with this spec's network, made if it is not in the cache."""

@@ -6,7 +6,7 @@ import os
 import select
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -35,6 +35,7 @@ from ergometer.store.samples import Samples
 from ergometer.store.spans import SpanTable
 
 HANG_S = 300.0
+LOG = "worker.log"
 _GRACE_S = 5.0
 _NOTE_S = 1.0
 
@@ -137,6 +138,27 @@ def _noted(watch: Watch, path: Path) -> Watch:
     return both
 
 
+def hold_worker(spec: Spec, folder: Path, flags: Sequence[str], group: Path | None = None) -> tuple[Held, int, int]:
+    """A worker that stands ready, and the descriptors of what it tells and of what lets it go on."""
+    messages, telling = os.pipe()
+    heard, release = os.pipe()
+    command = [python_of(spec.engine), "-m", "ergometer.run.worker", str(folder), str(telling), str(heard), *flags]
+    with open(folder / LOG, "wb") as log, open(folder / "worker.out", "wb") as output:
+        worker = Held(
+            command,
+            cores=spec.cores,
+            cgroup=group,
+            die_with_parent=True,
+            pass_fds=(telling, heard),
+            environment=_environment(spec),
+            stdout=output,
+            stderr=log,
+        )
+    os.close(telling)
+    os.close(heard)
+    return worker, messages, release
+
+
 def prepare(spec: Spec, watch: Watch, interrupt: Interrupt) -> tuple[Path | None, Proof | None]:
     """Prove that the engine computes this network rightly, unless it is known, and make the network ready for it.
 
@@ -182,25 +204,9 @@ class _Run:
         self.kills_before = _kernel_kills()
         limit = spec.budget.memory_bytes
         self.group: MemoryGroup | None = make_group(f"ergo-{run.id}", limit) if limit else None
-        messages_read, messages_write = os.pipe()
-        release_read, self.release = os.pipe()
-        self.messages = messages_read
-        self.log = run.path / "worker.log"
-        python = python_of(spec.engine)
-        command = [python, "-m", "ergometer.run.worker", str(run.path), str(messages_write), str(release_read)]
-        with open(self.log, "wb") as log, open(run.path / "worker.out", "wb") as output:
-            self.worker = Held(
-                command + ([str(bundle)] if bundle else []) + (["--brief"] if brief else []),
-                cores=spec.cores,
-                cgroup=self.group.path if self.group else None,
-                die_with_parent=True,
-                pass_fds=(messages_write, release_read),
-                environment=_environment(spec),
-                stdout=output,
-                stderr=log,
-            )
-        os.close(messages_write)
-        os.close(release_read)
+        flags = (["--brief"] if brief else []) + ([str(bundle)] if bundle else [])
+        group = self.group.path if self.group else None
+        self.worker, self.messages, self.release = hold_worker(spec, run.path, flags, group)
         try:
             self._observe_worker()
         except ErgoError as error:
@@ -321,11 +327,12 @@ class _Run:
             return "interrupted", facts.get("reason") or f"stopped by the user during {self.progress.stage}"
         if self.outcome.late:
             said = f"it took longer than was left for it and was killed during {self.progress.stage}"
-            return "failed", f"{said} (raise --time if the device is that slow)"
+            return "failed", f"{said} (raise --time of ergo tune if the device is that slow)"
         if self.outcome.hung:
+            raised = "--hang-timeout" if self.end_by == math.inf else "--time of ergo tune"
             return "failed", (
                 f"the worker said nothing for {self.hang_s:g} s during {self.progress.stage} and was killed "
-                "(raise --hang-timeout if the device is that slow)"
+                f"(raise {raised} if the device is that slow)"
             )
         if self.sampling.summary is None:
             return "failed", "the sampler was killed; without it nothing is observed: run again"
@@ -335,14 +342,7 @@ class _Run:
             return facts["status"], facts["reason"]
         if self.outcome.exit_status == -signal.SIGKILL and _kernel_kills() > self.kills_before:
             return "out_of_memory", "killed by the kernel because the device ran out of memory"
-        return (
-            "failed",
-            f"the worker {_death(self.outcome.exit_status)} during {self.progress.stage}{self._last_words()}",
-        )
-
-    def _last_words(self) -> str:
-        lines = [line for line in (read_text(self.log) or "").splitlines() if line and not line.startswith("USDT:")]
-        return f": {lines[-1][:200]}" if lines else f" (see {self.log})"
+        return "failed", death_of(self.outcome.exit_status, self.progress.stage, self.run.path)
 
     def _sampled_peak(self, samples: Samples) -> Metric:
         """The highest that the worker was seen to reach, for one that did not live to tell."""
@@ -372,7 +372,11 @@ def _kernel_kills() -> int:
     return sum(int(line.split()[1]) for line in text.splitlines() if line.startswith("oom_kill "))
 
 
-def _death(exit_status: int | None) -> str:
+def death_of(exit_status: int | None, stage: str, folder: Path) -> str:
+    """How a worker died, with the last that it said."""
+    log = folder / LOG
+    lines = [line for line in (read_text(log) or "").splitlines() if line and not line.startswith("USDT:")]
+    how = f"ended with exit status {exit_status}"
     if exit_status is not None and exit_status < 0:
-        return f"was killed by {signal.Signals(-exit_status).name}"
-    return f"ended with exit status {exit_status}"
+        how = f"was killed by {signal.Signals(-exit_status).name}"
+    return f"the worker {how} during {stage}" + (f": {lines[-1][:200]}" if lines else f" (see {log})")

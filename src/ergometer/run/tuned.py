@@ -17,8 +17,8 @@ from ergometer.run.host import fingerprint
 from ergometer.run.lowering import make_key
 from ergometer.store.home import home, write_json
 
-# Format 1 (2026-11): the first. Format 2 (2026-11): trials have notes.
-FORMAT = 2
+# Format 1 (2026-11): the first. Format 2 (2026-11): trials have notes. Format 3 (2026-11): they take turns.
+FORMAT = 3
 # Of several runs the middle one; of two the quicker, since on a shared machine some take twice the time of others.
 _OF_RUNS: dict[str, Callable[[Iterable[float]], float]] = {
     "time": statistics.median_low,
@@ -29,7 +29,8 @@ _OF_RUNS: dict[str, Callable[[Iterable[float]], float]] = {
 
 @dataclass(slots=True, kw_only=True)
 class Trial:
-    """One setting. values: what it cost in each run; took_s: the whole last run; why: the reason that it is out."""
+    """One setting. values: what it cost in each run or turn; took_s: the whole last run, or until after the first turn;
+    why: the reason that it is out."""
 
     spec: Spec
     values: list[float] = field(default_factory=list)

@@ -1,10 +1,11 @@
 """The measured process: loads one model, checks that it learns, times it, then traces it.
 
-    python -m ergometer.run.worker DIRECTORY MESSAGES RELEASE [BUNDLE]
+    python -m ergometer.run.worker DIRECTORY MESSAGES RELEASE [--brief] [--turns] [BUNDLE]
 
 Reads spec.json in the directory, writes worker.json and spans.npz there, and tells the parent where it
 stands through the file descriptor MESSAGES. It ends when the parent closes RELEASE, so that the sampler
-can look at it once more. BUNDLE: the directory of the network, for an engine that runs canonical graphs.
+can look at it once more. BUNDLE: the directory of the network, for an engine that runs canonical graphs. --brief: time
+it, no more. --turns: step for a moment and tell the time, for every byte that comes through RELEASE.
 """
 
 import dataclasses
@@ -13,6 +14,7 @@ import math
 import os
 import re
 import signal
+import statistics
 import sys
 import time
 import traceback
@@ -48,8 +50,8 @@ class StoppedError(Exception):
 
 
 class Worker:
-    def __init__(self, spec: Spec, messages: int, bundle: Path | None, *, brief: bool):
-        self.spec, self.bundle, self.brief = spec, bundle, brief
+    def __init__(self, spec: Spec, messages: int, bundle: Path | None, *, brief: bool, turns: int | None):
+        self.spec, self.bundle, self.brief, self.turns = spec, bundle, brief, turns
         self.facts: dict[str, Any] = {"fixed_steps": spec.steps is not None}
         self.spans: list[Span] = []
         self.stop = False
@@ -99,13 +101,19 @@ class Worker:
             engine.load(spec, model, self.stream.batch(), environment)
             self.facts |= {"threads": engine.threads(), "remarks": engine.remarks}
             self.stage("first step")
-            engine.step()
+            if self.turns is not None and spec.mode == "train":
+                self._check_loss(engine, 1)  # a step of a slow network takes long, and this is one
+            else:
+                engine.step()
             if spec.mode == "train" and not self.brief:
                 self.stage("learning check")
                 self.facts["learning"] = check_learning(engine)
                 if not self.facts["learning"]["ok"]:
                     self.end("not_learning", self.facts["learning"]["reason"])
                     return
+            if self.turns is not None:
+                self._take_turns(engine, self.turns)
+                return
             self._time(engine)
             self.facts["memory"] = {"baseline": baseline, "peak": resident_bytes("VmHWM")}
             self._keep_steps(engine.phases)
@@ -164,13 +172,30 @@ class Worker:
                 if spread(times) <= TARGET:
                     break
                 check_at = count + max(1, count // 10)
-        if spec.mode == "train" and not self.stop:
+        if not self.stop:
+            self._check_loss(engine, len(times))
+
+    def _check_loss(self, engine: Engine, count: int) -> None:
+        if self.spec.mode == "train":
             finals = [engine.learn(1, number).losses[0] for number in range(len(engine.passes))]
             self.facts["final_loss"] = sum(finals)
             if not math.isfinite(sum(finals)):
                 raise NotLearningError(
-                    f"the loss became {sum(finals)} after {len(times)} steps: these times are not of training"
+                    f"the loss became {sum(finals)} after {count} steps: these times are not of training"
                 )
+
+    def _take_turns(self, engine: Engine, asked: int) -> None:
+        """The first step of a turn does not count, unless a turn has one alone: others have had the caches."""
+        turn_s = self.spec.budget.time_s or DEFAULT_TIME_S
+        self.stage("turns")
+        while os.read(asked, 1):
+            times: list[float] = []
+            end_ns = now_ns() + int(turn_s * 1e9)
+            while not times or now_ns() < end_ns:
+                self._next_batch(engine)
+                step = engine.step()
+                times.append((step.marks[-1] - step.marks[0]) * 1e-9)
+            self.say("turn", step_s=statistics.median(times[1:] or times))
 
     def _next_batch(self, engine: Engine) -> None:
         """Load the next batch, outside of the step: what that takes is measured apart."""
@@ -248,8 +273,10 @@ def explained(error: Exception, spec: Spec) -> str:
 def main() -> None:
     directory, messages, release = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     spec = Spec.from_json(json.loads((directory / "spec.json").read_text()))
-    bundles = [Path(text) for text in sys.argv[4:] if text != "--brief"]
-    worker = Worker(spec, messages, bundles[0] if bundles else None, brief="--brief" in sys.argv)
+    flags = sys.argv[4:]
+    bundles = [Path(text) for text in flags if not text.startswith("--")]
+    turns = release if "--turns" in flags else None
+    worker = Worker(spec, messages, bundles[0] if bundles else None, brief="--brief" in flags, turns=turns)
     try:
         worker.measure()
     except StoppedError:

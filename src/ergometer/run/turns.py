@@ -1,0 +1,79 @@
+"""A worker that has loaded a network and steps when it is its turn; in between it is stopped, threads and all."""
+
+import json
+import os
+import select
+import signal
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from ergometer.core.sensor import read_text
+from ergometer.core.spec import Spec
+from ergometer.run.interrupt import Interrupt
+from ergometer.run.lowering import StoppedError
+from ergometer.run.parent import death_of, hold_worker
+from ergometer.store.home import write_json
+
+
+class FailedError(Exception):
+    """The worker could not take its turn."""
+
+
+class Contestant:
+    def __init__(self, spec: Spec, folder: Path, flags: Sequence[str], interrupt: Interrupt):
+        self.folder, self.interrupt = folder, interrupt
+        self.stage, self._pending = "start", b""
+        folder.mkdir()
+        write_json(folder / "spec.json", spec.to_json())
+        self.worker, self._messages, self._release = hold_worker(spec, folder, ["--turns", *flags])
+        self.worker.go()
+
+    def turn(self, hang_s: float, end_by: float) -> float:
+        """The median of the seconds of a step; the first turn comes after loading. FailedError says why not."""
+        self.worker.signal(signal.SIGCONT)
+        os.write(self._release, b"t")
+        heard_at = time.monotonic()
+        while True:
+            wait_s = min(heard_at + hang_s, end_by) - time.monotonic()
+            readable, _, _ = select.select([self._messages, self.interrupt.fileno()], [], [], max(0.0, wait_s))
+            if self.interrupt.count:
+                raise StoppedError("stopped by the user; nothing is remembered")
+            if not readable:
+                late = time.monotonic() >= end_by
+                said = "took longer than was left for it" if late else f"said nothing for {hang_s:g} s"
+                raise FailedError(
+                    f"the worker {said} and was killed during {self.stage} (raise --time of ergo tune if the device is "
+                    "that slow)"
+                )
+            data = os.read(self._messages, 1 << 16)
+            if not data:
+                raise FailedError(death_of(self.worker.wait(), self.stage, self.folder))
+            heard_at = time.monotonic()
+            *lines, self._pending = (self._pending + data).split(b"\n")
+            for line in lines:
+                message = json.loads(line)
+                if message["event"] == "turn":
+                    self.worker.signal(signal.SIGSTOP)
+                    return float(message["step_s"])
+                if message["event"] == "stage":
+                    self.stage = message["name"]
+                elif message["event"] in ("done", "error"):
+                    raise FailedError(self._reason(message))
+
+    def _reason(self, message: dict[str, str]) -> str:
+        facts = json.loads(read_text(self.folder / "worker.json") or "{}")
+        return f"{facts['status']}: {facts['reason']}" if facts else message["reason"]
+
+    def resident_bytes(self) -> int:
+        """The most that it has had in memory."""
+        for line in (read_text(Path(f"/proc/{self.worker.pid}/status")) or "").splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+        return 0
+
+    def close(self) -> None:
+        self.worker.kill()
+        self.worker.wait()
+        os.close(self._release)
+        os.close(self._messages)
