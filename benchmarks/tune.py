@@ -3,7 +3,7 @@
     python benchmarks/tune.py [--batch 1,8,32] [--turns SECONDS] [MODEL ...]
 
 A line for each network and batch: what was chosen and in how many seconds, and the best of an exhaustive search. That
-runs every setting, and the three quickest twice more; the best is that with the lowest median. Then the chosen one and
+runs every setting, and the three quickest once more; the best is that with the lowest mean. Then the chosen one and
 the best run in turn for so many seconds, and up to three times as many more while the median is above the bound and its
 95 % interval is not: the step time of the first over that of the second. MISSED: the whole interval is above the bound.
 Engines take part that are proved without minutes of compiling.
@@ -81,9 +81,9 @@ def measure(model: str, batch: int, turns_s: float) -> tuple[bool, bool]:
 
         times = [([seconds(one)], number) for number, one in enumerate(everything)]
         again = [
-            (tried + [seconds(everything[number]) for _ in range(2)], number) for tried, number in sorted(times)[:3]
+            (statistics.mean([*tried, seconds(everything[number])]), number) for tried, number in sorted(times)[:3]
         ]
-        best = everything[min((statistics.median(tried), number) for tried, number in again)[1]]
+        best = everything[min(again)[1]]
         ratios: list[float] = []
         middle = low = high = 1.0
         for block in range(MOST_BLOCKS if best != chosen.spec else 0):

@@ -22,8 +22,8 @@ from ergometer.run.turns import Contestant, FailedError
 
 _TURN_S = 0.2
 _ROUNDS_KEPT = 4  # for which time is left over
-_MOST_ROUNDS = 40
-_DOUBT = 1.2  # divided by the number of turns: how far behind one may be and still turn out to be the best
+_MOST_ROUNDS = 100
+_DOUBT = 2.0  # divided by the number of turns: how far behind one may be and still turn out to be the best
 _ROOM = 2.0  # times the largest so far: memory that is left free for another
 
 
