@@ -1,6 +1,7 @@
 """The best setting through the command line: searched for, shown, remembered and used."""
 
 import json
+import os
 import signal
 import time
 from pathlib import Path
@@ -96,3 +97,16 @@ def test_a_search_that_is_ended_leaves_nothing_behind(ergo: Ergo, number: int, s
     while any(Path(f"/proc/{pid}").exists() for pid in workers) and time.monotonic() < end:
         time.sleep(0.05)
     assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
+
+
+@pytest.mark.alone
+def test_a_worker_that_is_killed_between_its_turns_is_out(ergo: Ergo) -> None:
+    process = ergo.start("tune", "lenet", "--engine", "torch", "--time", "12s")
+    workers: list[int] = []
+    while len(workers) < 2 and process.poll() is None:
+        time.sleep(0.1)
+        workers = children(process.pid, "ergometer.run.worker")
+    os.kill(min(workers), signal.SIGKILL)
+    output, errors = process.communicate(timeout=30)
+    assert process.returncode == 0 and "Traceback" not in errors
+    assert "failed: the worker was killed by SIGKILL during turns" in output

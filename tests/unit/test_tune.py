@@ -37,7 +37,7 @@ class Device:
         self.room, self.held, self.most = 1e12, 0.0, 0.0
         monkeypatch.setattr(search_by_runs, "run_spec", self.run)
         monkeypatch.setattr(search_by_turns, "Contestant", lambda spec, *_: Contestant(self, spec))
-        monkeypatch.setattr(search_by_turns, "_available_bytes", lambda: self.room - self.held)
+        monkeypatch.setattr(search_by_turns, "available_bytes", lambda: self.room - self.held)
         monkeypatch.setattr(searching.time, "monotonic", lambda: self.now)
         monkeypatch.setattr(tune, "probe_of", lambda name, device: Probe(name in ENGINES, "not here"))
         monkeypatch.setattr(tuned, "versions_of", lambda name, device: {name: self.versions.get(name, "1")})
@@ -70,15 +70,16 @@ class Contestant:
     """A worker on that device, which takes 1 GB; negative costs are crashes."""
 
     def __init__(self, device: Device, spec: Spec):
-        self.device, self.spec = device, spec
+        self.device, self.spec, self.load_s = device, spec, device.start_s
         device.ran.append(spec)
-        device.now += device.start_s
         device.held += 1e9
         device.most = max(device.most, device.held)
 
     def turn(self, hang_s: float, end_by: float) -> float:
         step_s = self.device.costs(self.spec)
-        self.device.now += max(abs(step_s), self.spec.budget.time_s or 0)
+        turn_s = self.spec.budget.time_s or 0.0
+        self.device.now += self.load_s + max(abs(step_s), math.ceil(turn_s / abs(step_s)) * abs(step_s))
+        self.load_s = 0.0
         if step_s < 0:
             raise FailedError("failed: the driver crashed")
         if self.device.now > end_by:
@@ -301,6 +302,33 @@ def test_there_is_memory_for_all_that_are_loaded(search: Any, monkeypatch: pytes
     found, device = search(by_table({("mnn", None): 0.008, ("mnn", 2): 0.007}, 0.010))
     assert (found.spec.engine, found.spec.threads) == ("mnn", 2) and device.most <= 4e9
     assert any("no memory to keep it" in trial.why for trial in found.trials)
+
+
+def test_without_memory_for_two_they_run_one_after_another(search: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Device.__init__
+
+    def tiny(self: Device, *arguments: Any, **options: Any) -> None:
+        original(self, *arguments, **options)
+        self.room = 2.5e9
+
+    monkeypatch.setattr(Device, "__init__", tiny)
+    found, device = search(by_table({("mnn", None): 0.008, ("mnn", 2): 0.007}, 0.010))
+    assert (found.spec.engine, found.spec.threads) == ("mnn", 2) and device.most <= 1e9 and found.took_s <= 60
+    assert len({trial.text for trial in found.trials}) == len(found.trials)
+
+
+@given(st.floats(0.01, 0.9), st.floats(0.05, 3.0), st.integers(20, 60))
+def test_the_best_is_chosen_wherever_the_time_ends(step_s: float, start_s: float, limit_s: int) -> None:
+    """A turn that the end of the time cuts off says nothing against the setting."""
+    with pytest.MonkeyPatch.context() as monkeypatch, Interrupt() as interrupt:
+        device = Device(monkeypatch, by_table({("mnn", None): step_s}, 1.2 * step_s), start_s=start_s)
+        monkeypatch.setattr(tune, "remember", lambda *_: None)
+        asked = {"goal": "time", "engines": ENGINES, "interrupt": interrupt, "tell": lambda text: None, "anew": True}
+        found = tune.tuned(SPEC, limit_s=limit_s, **asked)
+        assert (found.spec.engine, found.spec.threads) == ("mnn", None)
+        assert found.took_s <= limit_s and not device.held
+        ratios = {trial.ratio for trial in found.trials if trial.ratio and trial.spec.engine == "torch"}
+        assert all(ratio == pytest.approx(1.2) for ratio in ratios)
 
 
 def test_if_the_last_two_runs_fail_another_is_chosen(search: Any) -> None:

@@ -34,7 +34,7 @@ def tune_all(arguments: argparse.Namespace) -> list[Shown]:
     goal, limit_s = checked_goal(arguments.goal), parse_seconds(arguments.time)
     if limit_s < 1:
         raise UsageError(f"--time {arguments.time} is out of range: give 1s or more.")
-    engines = arguments.engine.split(",") if arguments.engine else []
+    engines = list(dict.fromkeys(arguments.engine.split(","))) if arguments.engine else []
     for name in engines:
         registry.load("engines", name)
     if any(map(is_bundle, arguments.models)):
@@ -100,7 +100,8 @@ def _shown(found: Tuned, use: str) -> Shown:
     plain = next((trial for trial in measured if trial.spec.engine == "torch" and trial.text == "torch"), None)
     beside = ""
     if plain is not None:
-        beside = f", {plain.cost(found.goal) / best.cost(found.goal):.2f} times as good as torch by itself"
+        ratio = plain.ratio or plain.cost(found.goal) / best.cost(found.goal)
+        beside = f", {ratio:.2f} times as good as torch by itself"
     how = "remembered from an earlier search" if found.remembered else f"found in {found.took_s:.0f} s"
     note = f" ({best.note})" if best.note else ""
     verdict = f"{best.text}: {_cost_text(best, found.goal)} a step{note}{beside} ({how}){use}"

@@ -1,8 +1,8 @@
-"""Finds the engine and settings that are best for a network on this device, by short runs, and remembers them.
+"""Finds the engine and settings that are best for a network on this device, by real steps, and remembers them.
 
 Every engine that works here and is proved on the network is tried with its own defaults; those far behind are dropped,
 of the others more settings are tried (memory layout, placement, large cores, threads). They take turns, or run one
-after another where power or memory is measured, until one is clearly better or the time is over.
+after another (by energy or memory, on an accelerator), until one is clearly better or the time is over.
 `ergo run --engine auto` uses what was found, and searches first where nothing is remembered."""
 
 import argparse

@@ -60,6 +60,29 @@ def make_group(name: str, limit_bytes: int) -> MemoryGroup | None:
     return None
 
 
+def available_bytes() -> float:
+    """What processes of ours can still take, by the whole system and by the groups that we are in."""
+    found = _field("/proc/meminfo", "MemAvailable:") * 1024.0
+    for line in (read_text(Path("/proc/self/cgroup")) or "").splitlines():
+        _, controllers, own = line.split(":", 2)
+        if controllers in ("", "memory"):
+            top = Path("/sys/fs/cgroup") / controllers
+            most, now = (
+                ("memory.limit_in_bytes", "memory.usage_in_bytes") if controllers else ("memory.max", "memory.current")
+            )
+            for folder in [top / own.lstrip("/"), *(top / own.lstrip("/")).parents]:
+                limit, used = read_number(folder / most), read_number(folder / now)
+                if limit is not None and used is not None:
+                    # Pages of files are given up when memory is wanted.
+                    found = min(found, limit - used + _field(folder / "memory.stat", "inactive_file "))
+    return found
+
+
+def _field(path: Path | str, name: str) -> int:
+    lines = (read_text(Path(path)) or "").splitlines()
+    return next((int(line.split()[1]) for line in lines if line.startswith(name)), 0)
+
+
 def how_limited() -> str:
     """In words, how a memory limit would be kept on this system."""
     group = make_group(f"ergo-probe-{os.getpid()}", 1 << 30)

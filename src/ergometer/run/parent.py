@@ -201,7 +201,7 @@ class _Run:
         self.progress = Progress(spec)
         self.outcome = _Outcome()
         self.sampling: Sampling | None = None
-        self.kills_before = _kernel_kills()
+        self.kills_before = kernel_kills()
         limit = spec.budget.memory_bytes
         self.group: MemoryGroup | None = make_group(f"ergo-{run.id}", limit) if limit else None
         flags = (["--brief"] if brief else []) + ([str(bundle)] if bundle else [])
@@ -340,9 +340,8 @@ class _Run:
             return "failed", self.outcome.error
         if facts:
             return facts["status"], facts["reason"]
-        if self.outcome.exit_status == -signal.SIGKILL and _kernel_kills() > self.kills_before:
-            return "out_of_memory", "killed by the kernel because the device ran out of memory"
-        return "failed", death_of(self.outcome.exit_status, self.progress.stage, self.run.path)
+        status, reason = death_of(self.outcome.exit_status, self.progress.stage, self.run.path, self.kills_before)
+        return status, reason if ": " in reason or status != "failed" else f"{reason} (see {self.run.path / LOG})"
 
     def _sampled_peak(self, samples: Samples) -> Metric:
         """The highest that the worker was seen to reach, for one that did not live to tell."""
@@ -366,17 +365,18 @@ def _environment(spec: Spec) -> dict[str, str]:
     return {name: str(threads) for name in names} if threads else {}
 
 
-def _kernel_kills() -> int:
+def kernel_kills() -> int:
     """How many processes the kernel has killed for memory since boot."""
     text = read_text(Path("/proc/vmstat")) or ""
     return sum(int(line.split()[1]) for line in text.splitlines() if line.startswith("oom_kill "))
 
 
-def death_of(exit_status: int | None, stage: str, folder: Path) -> str:
-    """How a worker died, with the last that it said."""
-    log = folder / LOG
-    lines = [line for line in (read_text(log) or "").splitlines() if line and not line.startswith("USDT:")]
+def death_of(exit_status: int | None, stage: str, folder: Path, kills_before: int) -> tuple[str, str]:
+    """The status and the reason of a worker that died, with the last that it said."""
+    if exit_status == -signal.SIGKILL and kernel_kills() > kills_before:
+        return "out_of_memory", "killed by the kernel because the device ran out of memory"
+    lines = [line for line in (read_text(folder / LOG) or "").splitlines() if line and not line.startswith("USDT:")]
     how = f"ended with exit status {exit_status}"
     if exit_status is not None and exit_status < 0:
         how = f"was killed by {signal.Signals(-exit_status).name}"
-    return f"the worker {how} during {stage}" + (f": {lines[-1][:200]}" if lines else f" (see {log})")
+    return "failed", f"the worker {how} during {stage}" + (f": {lines[-1][:200]}" if lines else "")

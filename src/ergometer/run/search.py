@@ -31,11 +31,20 @@ Tell = Callable[[str], None]
 class Search(ABC):
     """Tries engines with their defaults, then settings of the best ones, until the time is over."""
 
-    def __init__(self, spec: Spec, goal: str, limit_s: float, interrupt: Interrupt, tell: Tell, lower_precision: bool):
+    def __init__(
+        self,
+        spec: Spec,
+        goal: str,
+        limit_s: float,
+        interrupt: Interrupt,
+        tell: Tell,
+        lower_precision: bool,
+        out: Sequence[Trial],
+    ):
         self.spec, self.goal, self.limit_s, self.interrupt, self.tell = spec, goal, limit_s, interrupt, tell
         self.lower_precision = lower_precision
         self.hang_s = max(_HANG_S, _HANG * limit_s)
-        self.trials: list[Trial] = []
+        self.trials = list(out)
         self.started = time.monotonic()
 
     @abstractmethod

@@ -6,16 +6,16 @@ the best engine's first. After every round those are closed that are further beh
 """
 
 import math
-import os
 import statistics
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ergometer.core.sensor import read_text
+from ergometer.core.errors import ErgoError
 from ergometer.core.spec import Budget
+from ergometer.run.limit import available_bytes
 from ergometer.run.search import Search
 from ergometer.run.tuned import Trial
 from ergometer.run.turns import Contestant, FailedError
@@ -24,12 +24,18 @@ _TURN_S = 0.2
 _ROUNDS_KEPT = 4  # for which time is left over
 _MOST_ROUNDS = 100
 _DOUBT = 2.0  # divided by the number of turns: how far behind one may be and still turn out to be the best
+_LONGER = 1.5  # times what is expected: the time that a first turn may take
 _ROOM = 2.0  # times the largest so far: memory that is left free for another
+
+
+class NoRoomError(ErgoError):
+    """There is not memory for two settings at once."""
 
 
 class SearchByTurns(Search):
     def compare(self, first: Sequence[Trial]) -> list[Trial]:
-        self.alive: dict[str, Contestant] = {}
+        self.loaded: dict[str, Contestant] = {}
+        self.rounds: list[dict[str, float]] = []
         with tempfile.TemporaryDirectory(prefix="ergo-tune-") as folder:
             self.folder = Path(folder)
             try:
@@ -37,19 +43,21 @@ class SearchByTurns(Search):
             finally:
                 for trial in self.trials:
                     self._close(trial)
-        return sorted(left, key=lambda trial: self._behind(trial, left))
+        order = sorted(left, key=lambda trial: self._behind(trial, left))
+        for trial in self.trials if order else ():
+            trial.ratio = self._ratio(trial, order[0])
+        return order
 
     def _in_turns(self, first: Sequence[Trial]) -> list[Trial]:
-        left = self._enter(first)
-        left = self._round(left)
+        left = self._round(self._enter(first))
         near = self.near(left)
         for trial in left:
-            if trial not in near:
+            if trial.why:
                 self._close(trial)
-        more = self._enter(self.taken(self.settings(near)), near)
-        left = self._loaded([*near, *more])
+        left = self._left([*near, *self._enter(self.taken(self.settings(near)), near)])
         for _ in range(_MOST_ROUNDS):
-            if len(left) < 2 or self.took_s + self._turns_s(left) > self.limit_s:
+            left = self._affordable(left)
+            if len(left) < 2 or not self._fits(left):
                 break
             left = self._undecided(self._round(left))
         return left
@@ -61,89 +69,116 @@ class SearchByTurns(Search):
             kept_s = _ROUNDS_KEPT * self._turns_s(sorted(others, key=self.cost)[:2])
             if not self.has_time(trial, self.needs(trial) + kept_s):
                 continue
+            self._make_room()
             bundle = self.make_ready(trial)
             if trial.failed:
                 continue
-            self._make_room()
             begun = time.monotonic()
-            spec = replace(trial.spec, trace_steps=0, budget=Budget(time_s=_TURN_S))
-            # torch is proved in no precision: whether it learns is checked.
-            brief = [] if spec.engine == "torch" and "precision" in spec.options else ["--brief"]
-            flags = brief + ([str(bundle)] if bundle else [])
-            place = self.folder / str(len(list(self.folder.iterdir())))
-            self.alive[trial.text] = Contestant(spec, place, flags, self.interrupt)
-            share_s = (self.limit_s - self.took_s) / (len(trials) - number)
-            self._turn(trial, share_s if any(other.values for other in self.trials) else math.inf)
+            share_s = max((self.limit_s - self.took_s) / (len(trials) - number), _LONGER * self.needs(trial))
+            alone = not any(other.values for other in self.trials)
+            self._load(trial, bundle)
+            value = self._turn(trial, math.inf if alone else share_s)
+            trial.values += [] if value is None else [value]
             trial.took_s = time.monotonic() - begun
             self.say(trial)
-        return self._loaded(trials)
+        return self._left(trials)
+
+    def _load(self, trial: Trial, bundle: Path | None) -> None:
+        spec = replace(trial.spec, trace_steps=0, budget=Budget(time_s=_TURN_S))
+        # torch is proved in no precision: whether it learns is checked.
+        brief = [] if spec.engine == "torch" and "precision" in spec.options else ["--brief"]
+        place = self.folder / str(len(list(self.folder.iterdir())))
+        flags = brief + ([str(bundle)] if bundle else [])
+        self.loaded[trial.text] = Contestant(spec, place, flags, self.interrupt)
 
     def _round(self, trials: Sequence[Trial]) -> list[Trial]:
-        """A turn of each; nobody is always the first."""
-        at = len(trials[0].values) % len(trials) if trials else 0
+        """A turn of each, and nobody is always the first. A round for which there is not time enough does not count."""
+        at = len(self.rounds) % len(trials) if trials else 0
+        found: dict[str, float] = {}
         for trial in [*trials[at:], *trials[:at]]:
-            if self.took_s + self._turns_s([trial]) <= self.limit_s:
-                self._turn(trial)
-        return self._loaded(trials)
+            if not self._fits([trial]):
+                return list(trials)
+            value = self._turn(trial)
+            if value is not None:
+                found[trial.text] = value
+            elif not trial.failed:
+                return list(trials)
+        self.rounds.append(found)
+        for trial in trials:
+            trial.values += [found[trial.text]] if trial.text in found else []
+        return self._left(trials)
 
-    def _turn(self, trial: Trial, longest_s: float = math.inf) -> None:
-        begun = time.monotonic()
-        end_by = min(begun + longest_s, self.started + self.limit_s)
+    def _turn(self, trial: Trial, longest_s: float = math.inf) -> float | None:
+        """What a step takes; None if it has failed, or if the time was over, which is no failure of what is known."""
+        end = self.started + self.limit_s
         try:
-            trial.values.append(self.alive[trial.text].turn(self.hang_s, end_by))
+            return self.loaded[trial.text].turn(self.hang_s, min(time.monotonic() + longest_s, end))
         except FailedError as error:
             self._close(trial)
-            if not trial.values or time.monotonic() < self.started + self.limit_s:
+            if not trial.values or time.monotonic() < end:
                 trial.why, trial.failed = str(error), True
+            return None
+
+    def _fits(self, trials: Sequence[Trial]) -> bool:
+        return self.took_s + self._turns_s(trials) <= self.limit_s
 
     def _turns_s(self, trials: Sequence[Trial]) -> float:
-        """Seconds that a turn of each will take."""
-        return sum(max(_TURN_S, trial.values[-1]) for trial in trials)
+        """Seconds that a turn of each will take, at most."""
+        return sum(_TURN_S + trial.values[-1] for trial in trials)
 
     def _behind(self, trial: Trial, others: Sequence[Trial]) -> float:
-        """How many times the middle of the others it takes, in the rounds in which all of them had a turn."""
-        rounds = min(len(other.values) for other in others)
+        """How many times the middle of the others it takes, in the rounds that all of them had."""
+        shared = self._shared(others) or [{other.text: other.values[-1] for other in others}]
         return statistics.median(
-            trial.values[-number] / math.prod(other.values[-number] for other in others) ** (1 / len(others))
-            for number in range(1, rounds + 1)
+            one[trial.text] / math.prod(one[other.text] for other in others) ** (1 / len(others)) for one in shared
         )
+
+    def _ratio(self, trial: Trial, best: Trial) -> float | None:
+        """How many times the best it takes, in the rounds that both had."""
+        shared = self._shared((trial, best))
+        return statistics.median(one[trial.text] / one[best.text] for one in shared) if shared else None
+
+    def _shared(self, trials: Iterable[Trial]) -> list[dict[str, float]]:
+        return [one for one in self.rounds if all(trial.text in one for trial in trials)]
 
     def _undecided(self, trials: Sequence[Trial]) -> list[Trial]:
         """Those that may be the best; the others are closed."""
-        if len(trials) < 2:
-            return list(trials)
         behind = {trial.text: self._behind(trial, trials) for trial in trials}
-        rounds = min(len(trial.values) for trial in trials)
-        bound = (1 + _DOUBT / rounds) * min(behind.values())
+        bound = (1 + _DOUBT / max(1, len(self._shared(trials)))) * min(behind.values(), default=0.0)
         for trial in trials:
             if behind[trial.text] > bound:
-                trial.why = self.worse
-                self._close(trial)
-                self.tell(f"{trial.text}: {trial.why} in {len(trial.values)} turns")
-        return self._loaded(trials)
+                self._drop(trial)
+        return self._left(trials)
+
+    def _affordable(self, trials: Sequence[Trial]) -> list[Trial]:
+        """The best of them, and no more than have time for a round."""
+        order = sorted(trials, key=lambda trial: self._behind(trial, trials))
+        while len(order) > 2 and not self._fits(order):
+            self._drop(order.pop())
+        return order
+
+    def _drop(self, trial: Trial) -> None:
+        trial.why = self.worse
+        self._close(trial)
+        self.tell(f"{trial.text}: {trial.why} in {len(trial.values)} turns")
 
     def _make_room(self) -> None:
         """Close the slowest until there is memory for another."""
-        able = sorted(self._loaded(self.trials), key=self.cost)
-        while able:
-            largest = max(contestant.resident_bytes() for contestant in self.alive.values())
-            if _available_bytes() >= _ROOM * largest:
+        able = sorted(self._left(self.trials), key=self.cost)
+        while self.loaded:
+            largest = max(contestant.resident_bytes() for contestant in self.loaded.values())
+            if available_bytes() >= _ROOM * largest:
                 return
+            if len(able) < 2:
+                raise NoRoomError("there is not memory for two settings at once")
             trial = able.pop()
             trial.why = "behind, and there was no memory to keep it"
             self._close(trial)
 
-    def _loaded(self, trials: Sequence[Trial]) -> list[Trial]:
-        return [trial for trial in trials if trial.text in self.alive]
+    def _left(self, trials: Sequence[Trial]) -> list[Trial]:
+        return [trial for trial in trials if trial.values and not trial.why]
 
     def _close(self, trial: Trial) -> None:
-        contestant = self.alive.pop(trial.text, None)
+        contestant = self.loaded.pop(trial.text, None)
         if contestant is not None:
             contestant.close()
-
-
-def _available_bytes() -> float:
-    for line in (read_text(Path("/proc/meminfo")) or "").splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")

@@ -15,7 +15,7 @@ from ergometer.run.lowering import StoppedError
 from ergometer.run.prove import known_proof, proof_of
 from ergometer.run.search import Search, Tell, unproved
 from ergometer.run.search_by_runs import SearchByRuns
-from ergometer.run.search_by_turns import SearchByTurns
+from ergometer.run.search_by_turns import NoRoomError, SearchByTurns
 from ergometer.run.tuned import Trial, Tuned, place_of, recall, remember
 
 LIMIT_S = 60.0
@@ -48,10 +48,18 @@ def tuned(
         raise UnavailableError(f"no engine can run {spec.model} here: {why}.")
     # Several processes at once would share a limit of memory, or an accelerator's.
     in_turns = goal == "time" and spec.device == "cpu" and not spec.budget.memory_bytes
-    kind: type[Search] = SearchByTurns if in_turns else SearchByRuns
-    search = kind(spec, goal, limit_s, interrupt, tell, lower_precision)
-    search.trials += [Trial(spec=replace(spec, engine=name), why=why) for name, why in reasons.items()]
-    found = search.run(proved)
+    out = [Trial(spec=replace(spec, engine=name), why=why) for name, why in reasons.items()]
+    search: Search = (SearchByTurns if in_turns else SearchByRuns)(
+        spec, goal, limit_s, interrupt, tell, lower_precision, out
+    )
+    try:
+        found = search.run(proved)
+    except NoRoomError as error:
+        tell(f"{error}; they are run one after another")
+        begun = search.started
+        search = SearchByRuns(spec, goal, limit_s, interrupt, tell, lower_precision, out)
+        search.started = begun
+        found = search.run(proved)
     remember(path, found)
     return found
 

@@ -30,13 +30,14 @@ _OF_RUNS: dict[str, Callable[[Iterable[float]], float]] = {
 @dataclass(slots=True, kw_only=True)
 class Trial:
     """One setting. values: what it cost in each run or turn; took_s: the whole last run, or until after the first turn;
-    why: the reason that it is out."""
+    why: the reason that it is out; ratio: to the best, in the same rounds, if there were rounds."""
 
     spec: Spec
     values: list[float] = field(default_factory=list)
     why: str = ""
     failed: bool = False
     took_s: float = 0.0
+    ratio: float | None = None
     note: str = ""
     estimated: bool = False
 
@@ -94,7 +95,11 @@ def recall(path: Path, spec: Spec, goal: str, usable: Sequence[str], lower_preci
     try:
         data = json.loads(path.read_text())
         trials = [
-            Trial(**item | {"spec": _checked(item["spec"], spec), "values": _numbers(item["values"])})
+            Trial(
+                **item
+                | {"spec": _checked(item["spec"], spec), "values": _numbers(item["values"])}
+                | {"ratio": None if item["ratio"] is None else _numbers([item["ratio"]])[0]}
+            )
             for item in data["trials"]
         ]
         chosen = _checked(data["chosen"], spec)

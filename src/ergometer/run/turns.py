@@ -6,13 +6,14 @@ import select
 import signal
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from ergometer.core.sensor import read_text
 from ergometer.core.spec import Spec
 from ergometer.run.interrupt import Interrupt
 from ergometer.run.lowering import StoppedError
-from ergometer.run.parent import death_of, hold_worker
+from ergometer.run.parent import death_of, hold_worker, kernel_kills
 from ergometer.store.home import write_json
 
 
@@ -23,7 +24,7 @@ class FailedError(Exception):
 class Contestant:
     def __init__(self, spec: Spec, folder: Path, flags: Sequence[str], interrupt: Interrupt):
         self.folder, self.interrupt = folder, interrupt
-        self.stage, self._pending = "start", b""
+        self.stage, self._pending, self._kills_before = "start", b"", kernel_kills()
         folder.mkdir()
         write_json(folder / "spec.json", spec.to_json())
         self.worker, self._messages, self._release = hold_worker(spec, folder, ["--turns", *flags])
@@ -32,7 +33,8 @@ class Contestant:
     def turn(self, hang_s: float, end_by: float) -> float:
         """The median of the seconds of a step; the first turn comes after loading. FailedError says why not."""
         self.worker.signal(signal.SIGCONT)
-        os.write(self._release, b"t")
+        with suppress(BrokenPipeError):  # it died since its last turn, and what is read says so
+            os.write(self._release, b"t")
         heard_at = time.monotonic()
         while True:
             wait_s = min(heard_at + hang_s, end_by) - time.monotonic()
@@ -48,7 +50,7 @@ class Contestant:
                 )
             data = os.read(self._messages, 1 << 16)
             if not data:
-                raise FailedError(death_of(self.worker.wait(), self.stage, self.folder))
+                raise FailedError(": ".join(death_of(self.worker.wait(), self.stage, self.folder, self._kills_before)))
             heard_at = time.monotonic()
             *lines, self._pending = (self._pending + data).split(b"\n")
             for line in lines:

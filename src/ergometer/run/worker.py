@@ -186,7 +186,7 @@ class Worker:
 
     def _take_turns(self, engine: Engine, asked: int) -> None:
         """The first step of a turn does not count, unless a turn has one alone: others have had the caches."""
-        turn_s = self.spec.budget.time_s or DEFAULT_TIME_S
+        turn_s, turns, steps = self.spec.budget.time_s or DEFAULT_TIME_S, 0, 0
         self.stage("turns")
         while os.read(asked, 1):
             times: list[float] = []
@@ -195,6 +195,9 @@ class Worker:
                 self._next_batch(engine)
                 step = engine.step()
                 times.append((step.marks[-1] - step.marks[0]) * 1e-9)
+            turns, steps = turns + 1, steps + len(times)
+            if turns == 2:
+                self._check_loss(engine, steps)
             self.say("turn", step_s=statistics.median(times[1:] or times))
 
     def _next_batch(self, engine: Engine) -> None:

@@ -72,7 +72,8 @@ _SEEING = _Matrix(  # the output whose tap sees an input
     False,
 )
 _PLAIN = "m * N + n"
-SIZES = re.compile(r"_\d+_\d+_\d+_[0-9a-f]{8}$")  # of a kernel's name, after what it computes
+# What a kernel of ours computes, and its sizes: the parts of its name.
+NAME = re.compile(r"((?:conv|linear|matmul)[a-z_]*)_\d+_\d+_\d+_[0-9a-f]{8}")
 
 
 def fits(limits: Limits, largest: int, rows: int, count: int) -> bool:

@@ -10,7 +10,7 @@ from ergometer.core.engine import LEARNING_RATE, MOMENTUM
 from ergometer.core.graph import VELOCITY, Graph
 from ergometer.engines.tinygrad import _devices as devices
 from ergometer.engines.tinygrad._placed import Placed
-from ergometer.engines.tinygrad._products import SIZES
+from ergometer.engines.tinygrad._products import NAME
 from ergometer.engines.tinygrad._rules import KEPT, KEPT_GRADIENTS, rules
 
 
@@ -214,7 +214,9 @@ def _name(call: Any) -> str:
 
     if _is_copy(call):
         return f"transfer {call.src[2].device} to {call.src[1].device}"
-    return SIZES.sub("", ansistrip(call.src[0].arg.name))
+    name = str(ansistrip(call.src[0].arg.name))
+    ours = NAME.fullmatch(name)
+    return ours[1] if ours else name
 
 
 def _kernels(linear: Any) -> Iterator[Any]:
