@@ -119,7 +119,7 @@ def _cost_text(trial: Trial, goal: str) -> str:
 def as_json(one: Shown) -> dict[str, Any]:
     spec = one.found.spec
     trials = [
-        {"setting": trial.text, "values": trial.values, "why": trial.why, "took_s": trial.took_s}
+        {"setting": trial.text, "values": trial.values, "ratio": trial.ratio, "why": trial.why, "took_s": trial.took_s}
         for trial in one.found.trials
     ]
     return {
