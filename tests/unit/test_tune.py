@@ -161,8 +161,8 @@ def test_whatever_the_costs_the_best_is_found_if_no_engine_is_saved_by_its_setti
 
 
 def test_it_ends_in_time_with_the_best_so_far(search: Any) -> None:
-    found, device = search(by_table({("mnn", None): 0.9}), start_s=12.0, limit_s=40.0)
-    assert device.now <= 40 + 7 and found.spec.engine == "mnn"
+    found, device = search(by_table({("mnn", None): 0.9}), start_s=12.0, limit_s=42.0)
+    assert device.now <= 42 and found.spec.engine == "mnn"
     assert any("no time was left" in trial.why for trial in found.trials)
 
 
