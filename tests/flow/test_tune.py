@@ -60,10 +60,15 @@ def make():
 """
 
 
+def slow(folder: Path, seconds: float) -> tuple[str, ...]:
+    """A search for a network whose forward pass takes so long."""
+    (folder / "net.py").write_text(SLOW.format(seconds=seconds))
+    return "tune", f"{folder / 'net.py'}:make", "--input", "3x2x2", "--classes", "10", "--engine", "torch"
+
+
 @pytest.mark.alone
 def test_the_time_holds_for_a_network_that_takes_longer(ergo: Ergo, tmp_path: Path) -> None:
-    (tmp_path / "net.py").write_text(SLOW.format(seconds=0.7))
-    asked = ("tune", f"{tmp_path / 'net.py'}:make", "--input", "3x2x2", "--classes", "10", "--engine", "torch")
+    asked = slow(tmp_path, 0.7)
     done = ergo(*asked, "--time", "2s", timeout=60)
     assert done.returncode == 3 and "Traceback" not in done.stderr
     assert "no setting could be measured in 2 s: the worker took longer than was left for it" in done.stderr
@@ -75,9 +80,7 @@ def test_the_time_holds_for_a_network_that_takes_longer(ergo: Ergo, tmp_path: Pa
 
 @pytest.mark.slow
 def test_a_trial_that_hangs_is_given_up_with_a_remedy(ergo: Ergo, tmp_path: Path) -> None:
-    (tmp_path / "net.py").write_text(SLOW.format(seconds=99))
-    asked = ("tune", f"{tmp_path / 'net.py'}:make", "--input", "3x2x2", "--classes", "10", "--engine", "torch")
-    done = ergo(*asked, "--time", "25s", timeout=60)
+    done = ergo(*slow(tmp_path, 99), "--time", "25s", timeout=60)
     assert done.returncode == 3 and "Traceback" not in done.stderr
     assert "said nothing for 10 s" in done.stderr and "raise --time of ergo tune" in done.stderr
 

@@ -104,6 +104,7 @@ def search(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[...
         def searched(costs: Costs, spec: Spec = SPEC, **options: Any) -> tuple[tuned.Tuned, Device]:
             device = Device(monkeypatch, costs, start_s=options.pop("start_s", 2.0))
             device.versions |= options.pop("versions", {})
+            device.room = options.pop("room", device.room)
             asked = {"goal": "time", "engines": [], "interrupt": interrupt, "tell": lambda text: None}
             return tune.tuned(spec, **(asked | options)), device
 
@@ -291,28 +292,14 @@ def test_a_turn_that_fails_puts_a_setting_out(search: Any) -> None:
     assert {trial.why for trial in found.trials if trial.failed} == {"failed: the driver crashed"}
 
 
-def test_there_is_memory_for_all_that_are_loaded(search: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    original = Device.__init__
-
-    def small(self: Device, *arguments: Any, **options: Any) -> None:
-        original(self, *arguments, **options)
-        self.room = 5e9
-
-    monkeypatch.setattr(Device, "__init__", small)
-    found, device = search(by_table({("mnn", None): 0.008, ("mnn", 2): 0.007}, 0.010))
+def test_there_is_memory_for_all_that_are_loaded(search: Any) -> None:
+    found, device = search(by_table({("mnn", None): 0.008, ("mnn", 2): 0.007}, 0.010), room=5e9)
     assert (found.spec.engine, found.spec.threads) == ("mnn", 2) and device.most <= 4e9
     assert any("no memory to keep it" in trial.why for trial in found.trials)
 
 
-def test_without_memory_for_two_they_run_one_after_another(search: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    original = Device.__init__
-
-    def tiny(self: Device, *arguments: Any, **options: Any) -> None:
-        original(self, *arguments, **options)
-        self.room = 2.5e9
-
-    monkeypatch.setattr(Device, "__init__", tiny)
-    found, device = search(by_table({("mnn", None): 0.008, ("mnn", 2): 0.007}, 0.010))
+def test_without_memory_for_two_they_run_one_after_another(search: Any) -> None:
+    found, device = search(by_table({("mnn", None): 0.008, ("mnn", 2): 0.007}, 0.010), room=2.5e9)
     assert (found.spec.engine, found.spec.threads) == ("mnn", 2) and device.most <= 1e9 and found.took_s <= 60
     assert len({trial.text for trial in found.trials}) == len(found.trials)
 

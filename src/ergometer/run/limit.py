@@ -62,7 +62,7 @@ def make_group(name: str, limit_bytes: int) -> MemoryGroup | None:
 
 def available_bytes() -> float:
     """What processes of ours can still take, by the whole system and by the groups that we are in."""
-    found = _field("/proc/meminfo", "MemAvailable:") * 1024.0
+    found = field_of("/proc/meminfo", "MemAvailable:") * 1024.0
     for line in (read_text(Path("/proc/self/cgroup")) or "").splitlines():
         _, controllers, own = line.split(":", 2)
         if controllers in ("", "memory"):
@@ -74,11 +74,12 @@ def available_bytes() -> float:
                 limit, used = read_number(folder / most), read_number(folder / now)
                 if limit is not None and used is not None:
                     # Pages of files are given up when memory is wanted.
-                    found = min(found, limit - used + _field(folder / "memory.stat", "inactive_file "))
+                    found = min(found, limit - used + field_of(folder / "memory.stat", "inactive_file "))
     return found
 
 
-def _field(path: Path | str, name: str) -> int:
+def field_of(path: Path | str, name: str) -> int:
+    """The number behind this name in a file of lines; 0 if there is none."""
     lines = (read_text(Path(path)) or "").splitlines()
     return next((int(line.split()[1]) for line in lines if line.startswith(name)), 0)
 

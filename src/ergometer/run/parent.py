@@ -325,15 +325,9 @@ class _Run:
             return "failed", self.outcome.error or (self.sampling.error if self.sampling else "no sampler")
         if self.outcome.interrupted:
             return "interrupted", facts.get("reason") or f"stopped by the user during {self.progress.stage}"
-        if self.outcome.late:
-            said = f"it took longer than was left for it and was killed during {self.progress.stage}"
-            return "failed", f"{said} (raise --time of ergo tune if the device is that slow)"
-        if self.outcome.hung:
+        if self.outcome.late or self.outcome.hung:
             raised = "--hang-timeout" if self.end_by == math.inf else "--time of ergo tune"
-            return "failed", (
-                f"the worker said nothing for {self.hang_s:g} s during {self.progress.stage} and was killed "
-                f"(raise {raised} if the device is that slow)"
-            )
+            return "failed", killed_for(self.progress.stage, None if self.outcome.late else self.hang_s, raised)
         if self.sampling.summary is None:
             return "failed", "the sampler was killed; without it nothing is observed: run again"
         if self.outcome.error:
@@ -369,6 +363,12 @@ def kernel_kills() -> int:
     """How many processes the kernel has killed for memory since boot."""
     text = read_text(Path("/proc/vmstat")) or ""
     return sum(int(line.split()[1]) for line in text.splitlines() if line.startswith("oom_kill "))
+
+
+def killed_for(stage: str, silent_s: float | None, raised: str) -> str:
+    """Why a worker was killed: it said nothing for so long, or it took longer than it may."""
+    said = "took longer than was left for it" if silent_s is None else f"said nothing for {silent_s:g} s"
+    return f"the worker {said} during {stage} and was killed (raise {raised} if the device is that slow)"
 
 
 def death_of(exit_status: int | None, stage: str, folder: Path, kills_before: int) -> tuple[str, str]:

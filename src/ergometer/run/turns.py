@@ -12,8 +12,9 @@ from pathlib import Path
 from ergometer.core.sensor import read_text
 from ergometer.core.spec import Spec
 from ergometer.run.interrupt import Interrupt
+from ergometer.run.limit import field_of
 from ergometer.run.lowering import StoppedError
-from ergometer.run.parent import death_of, hold_worker, kernel_kills
+from ergometer.run.parent import death_of, hold_worker, kernel_kills, killed_for
 from ergometer.store.home import write_json
 
 
@@ -42,12 +43,8 @@ class Contestant:
             if self.interrupt.count:
                 raise StoppedError("stopped by the user; nothing is remembered")
             if not readable:
-                late = time.monotonic() >= end_by
-                said = "took longer than was left for it" if late else f"said nothing for {hang_s:g} s"
-                raise FailedError(
-                    f"the worker {said} and was killed during {self.stage} (raise --time of ergo tune if the device is "
-                    "that slow)"
-                )
+                silent_s = None if time.monotonic() >= end_by else hang_s
+                raise FailedError(killed_for(self.stage, silent_s, "--time of ergo tune"))
             data = os.read(self._messages, 1 << 16)
             if not data:
                 raise FailedError(": ".join(death_of(self.worker.wait(), self.stage, self.folder, self._kills_before)))
@@ -69,10 +66,7 @@ class Contestant:
 
     def resident_bytes(self) -> int:
         """The most that it has had in memory."""
-        for line in (read_text(Path(f"/proc/{self.worker.pid}/status")) or "").splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
-        return 0
+        return field_of(f"/proc/{self.worker.pid}/status", "VmHWM:") * 1024
 
     def close(self) -> None:
         self.worker.kill()
