@@ -1,6 +1,7 @@
 """What an accelerator gains: tinygrad with each placement, beside torch on the same GPU and on the CPU.
 
-    python benchmarks/acceleration.py [--device opencl|cuda] [--batch 128] [--place none,both] [--alone] [MODEL ...]
+    python benchmarks/acceleration.py [--device opencl|cuda] [--batch 128] [--place none,both] [--precision tf32]
+        [--alone] [MODEL ...]
 
 A line for each network and mode: step times with nothing, the forward pass and both passes on the accelerator, their
 ratios, the energy of a step (of the GPU, idle included), and the rate of arithmetic as a share of what torch reaches
@@ -21,13 +22,14 @@ from ergometer.core import registry
 from ergometer.core.dataset import Request
 from ergometer.core.spec import Spec
 from ergometer.engines.tinygrad import _devices as devices
+from ergometer.engines.tinygrad._products import Products
 from ergometer.engines.tinygrad._session import Session
 from ergometer.run.resolve import resolve
 
 MODELS = [f"conv_only:depth={depth},width={width}" for depth in (4, 8) for width in (64, 128, 256)]
 PLACES = {"none": (), "forward": ("forward",), "both": ("forward", "input", "filter")}
 WANTED = {"conv_only": 2.2, "mobilenet_reduced": 1.7}  # SEC19: both over none
-NEAR, CUDNN = 3.0, "torch cuda float32"
+NEAR = 3.0  # times cuDNN in the same precision
 LONGEST_S = 3.0
 
 
@@ -83,8 +85,8 @@ class Network:
         engine.load(replace(self.spec, device=device, options=options), self.model, self.batch)
         return engine
 
-    def placed(self, host: str, accelerator: str, place: str) -> Session:
-        session = Session(self.graph, self.arrays, host, accelerator, PLACES[place])
+    def placed(self, host: str, accelerator: str, place: str, products: Products) -> Session:
+        session = Session(self.graph, self.arrays, host, accelerator, PLACES[place], products)
         names = [item.name for item in self.model.fields()]
         session.feed({name: item for name, item in zip(names, self.batch, strict=True) if name in session.fed})
         return session
@@ -128,14 +130,14 @@ def peers(network: Network, meter: Meter) -> dict[str, float]:
 
 
 def measure(model: str, mode: str, chosen: argparse.Namespace, ceilings: dict[str, float]) -> bool:
-    network, meter = Network(model, mode, chosen.batch), Meter()
+    network, meter, products = Network(model, mode, chosen.batch), Meter(), Products(tf32=chosen.precision == "tf32")
     host, accelerator = devices.find(chosen.device)
     seconds, joules = {}, {}
     for place in chosen.place.split(","):
         if (place, mode) == ("forward", "infer"):
             continue
         begun = time.perf_counter()
-        session = network.placed(host, accelerator, place)
+        session = network.placed(host, accelerator, place, products)
         ready = time.perf_counter() - begun
         seconds[place], joules[place] = timed(lambda session=session: session.step({}), meter)  # type: ignore[misc]
         print(f"# {mode} {model} {place}: ready in {ready:.1f} s", file=sys.stderr, flush=True)
@@ -145,13 +147,13 @@ def measure(model: str, mode: str, chosen: argparse.Namespace, ceilings: dict[st
     parts += [f"both/{place} {gain:.3g}x" for place, gain in gains.items()]
     parts += [f"{value:.3g} J a step of the GPU with {place}" for place, value in joules.items() if value is not None]
     rate = 2 * network.macs / seconds["both"]
-    share = f", {100 * rate / ceilings['float32']:.0f} % of float32" if ceilings else ""
+    share = f", {100 * rate / ceilings[chosen.precision]:.0f} % of {chosen.precision}" if ceilings else ""
     parts.append(f"{rate / 1e12:.3g} TFLOP/s{share}")
     beside = {} if chosen.alone else peers(network, meter)
     for name, value in beside.items():
         parts.append(f"{name} {value * 1e3:.4g} ms (both takes {seconds['both'] / value:.3g}x)")
-    print(f"{mode} {model} batch {chosen.batch} {chosen.device}: {'; '.join(parts)}", flush=True)
-    near = seconds["both"] <= NEAR * beside.get(CUDNN, math.inf) or mode != "train"
+    print(f"{mode} {model} batch {chosen.batch} {chosen.device} {chosen.precision}: {'; '.join(parts)}", flush=True)
+    near = seconds["both"] <= NEAR * beside.get(f"torch cuda {chosen.precision}", math.inf) or mode != "train"
     return near and gains.get("none", math.inf) >= WANTED.get(model.partition(":")[0], 0)
 
 
@@ -161,6 +163,7 @@ def main() -> int:
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--mode", default="train,infer")
     parser.add_argument("--place", default=",".join(PLACES))
+    parser.add_argument("--precision", default="float32", choices=("float32", "tf32"))
     parser.add_argument("--alone", action="store_true", help="without torch beside it")
     parser.add_argument("models", nargs="*", default=[])
     chosen = parser.parse_args()

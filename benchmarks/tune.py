@@ -3,11 +3,12 @@
     python benchmarks/tune.py [--batch 1,8,32] [--pairs N] [MODEL ...]
 
 A line for each network and batch: what was chosen and in how many seconds, and the other setting that came nearest to
-being better: the step time of the first over that of the second. Both are loaded side by side and step in turns. A
-setting that may be better after a few turns is loaded anew, together with what was chosen, N times: two processes
-that run the same differ by some percent for as long as they live, so the ratio is the median over such pairs, with its
-95 % interval. MISSED: the whole interval is above the bound. Engines take part that are proved without minutes of
-compiling.
+being better: the step time of the first over that of the second. Both are loaded side by side and step in turns. The
+best two of the others, if a few turns leave open whether they are better, are loaded anew, together with what was
+chosen, until there were N pairs: two processes that run the same differ for as long as they live, so the ratio is the
+median over the pairs, with its 95 % interval. MISSED: the whole interval is above the bound. Engines take part that are
+proved without minutes of compiling. On two cores, whatever else runs disturbs settings with two threads alone: leave
+the machine to it.
 """
 
 import argparse
@@ -44,7 +45,7 @@ MODELS = (
     "mobilenet_v2",
 )
 SLOWER, LONGEST_S = 1.03, 60.0
-TURN_S, ROUNDS = 0.4, 5
+TURN_S, ROUNDS, RIVALS = 0.4, 5, 2
 HANG_S = 300.0
 NEAR = 0.9  # chosen over other, in one pair of processes: more pairs could show the other to be better
 FAR = 0.5  # the same, in the first turn: none could
@@ -116,7 +117,7 @@ def nearest(chosen: Spec, others: list[Spec], pairs: int, interrupt: Interrupt) 
             with loaded(spec, interrupt) as other:
                 first.append((ratio(best, other), spec))
     rivals = []
-    for once, spec in first:
+    for once, spec in sorted(first, key=lambda one: one[0])[-RIVALS:]:
         more = [once]
         while once > NEAR and len(more) < pairs:
             with loaded(chosen, interrupt) as best, loaded(spec, interrupt) as other:

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ergometer.analyze.proof import Proof
 from ergometer.core import registry
 from ergometer.core.dataset import Request
 from ergometer.core.engine import Engine
-from ergometer.core.errors import UsageError
+from ergometer.core.errors import UnavailableError, UsageError
 from ergometer.core.graph import RESULT, VELOCITY, Node
 from ergometer.core.probe import Probe
 from ergometer.core.spec import Spec
@@ -200,6 +201,22 @@ def test_a_step_on_two_devices_is_right(accelerate: str, tmp_path: Path) -> None
     assert not proof.reason, proof.reason
 
 
+@pytest.mark.parametrize("device", [device for name, device in TRAINING if name == "tinygrad"])
+def test_tf32_is_right_or_refused(device: str, tmp_path: Path) -> None:
+    from ergometer.engines.tinygrad import _devices
+
+    def proof(folder: Path, **options: str) -> Proof:
+        return lowering.proof("tinygrad", "conv_only:depth=2,width=64", folder, device, **options)
+
+    if _devices.limits_of(_devices.find(device)[1]).ampere:
+        rounded, single = proof(tmp_path / "rounded", precision="tf32"), proof(tmp_path / "single")
+        assert not rounded.reason, rounded.reason
+        assert 1e-5 < rounded.overall("smooth") < 1e-2 and single.overall("smooth") < 1e-5
+    else:
+        with pytest.raises(UnavailableError, match="precision=tf32 is of NVIDIA GPUs"):
+            proof(tmp_path, precision="tf32")
+
+
 @pytest.mark.skipif(("tinygrad", "opencl") not in TRAINING, reason="tinygrad has no OpenCL here")
 def test_products_and_transfers_of_a_step_are_told_apart(tmp_path: Path) -> None:
     found = {}
@@ -226,8 +243,9 @@ def test_what_an_accelerator_lacks_is_on_the_cpu_and_said(monkeypatch: pytest.Mo
     from tinygrad.device import CompileError
 
     from ergometer.engines.tinygrad import _placed, _session
+    from ergometer.engines.tinygrad._products import Products
 
-    known = _session.rules()
+    known = _session.rules(Products())
 
     def relu(node: Node, x: Any) -> Any:
         if x.device == "CL":
@@ -235,7 +253,7 @@ def test_what_an_accelerator_lacks_is_on_the_cpu_and_said(monkeypatch: pytest.Mo
         return known["relu"](node, x)
 
     for module in (_placed, _session):
-        monkeypatch.setattr(module, "rules", lambda: known | {"relu": relu})
+        monkeypatch.setattr(module, "rules", lambda _: known | {"relu": relu})
     engine = load("tinygrad", "opencl", "train", tmp_path)
     (said,) = engine.remarks
     assert said == "relu: on the CPU, because the accelerator cannot run it (no such thing)"

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from ergometer.core import registry
 from ergometer.engines.tinygrad import _devices as devices
 from ergometer.engines.tinygrad import _products as products
+from ergometer.engines.tinygrad._products import Products
 
 pytestmark = pytest.mark.skipif(
     not registry.load("engines", "tinygrad")().probe("opencl").ok, reason="tinygrad has no OpenCL here"
@@ -32,9 +33,12 @@ def opened() -> Iterator[None]:
 
 
 # The engine's contract tests run the form for CPUs.
-@pytest.fixture(params=["GPU", *(pytest.param(name, marks=pytest.mark.slow) for name in ("CPU", "small GPU"))])
+@pytest.fixture(
+    params=["GPU", *(pytest.param(name, marks=pytest.mark.slow) for name in ("CPU", "small GPU", "Ampere"))]
+)
 def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    limits = devices.Limits(request.param == "CPU", threads=64 if request.param == "small GPU" else 1024)
+    threads = 64 if request.param == "small GPU" else 1024
+    limits = devices.Limits(request.param == "CPU", threads, ampere=request.param == "Ampere")
     monkeypatch.setattr(products, "limits_of", lambda _: limits)
 
 
@@ -77,7 +81,7 @@ def test_a_convolution_and_its_gradients(w: dict[str, Any]) -> None:
     top, left, bottom, right = w["padding"]
     shapes = [(w["batch"], w["channels"], *w["size"]), (w["outputs"], w["channels"], *w["window"])]
     assert_same(
-        lambda x, weight: products.conv(x, weight, w["stride"], w["dilation"], w["padding"]),
+        lambda x, weight: Products().conv(x, weight, w["stride"], w["dilation"], w["padding"]),
         lambda x, weight: torch.nn.functional.conv2d(
             torch.nn.functional.pad(x, (left, right, top, bottom)), weight, None, w["stride"], 0, w["dilation"]
         ),
@@ -88,10 +92,10 @@ def test_a_convolution_and_its_gradients(w: dict[str, Any]) -> None:
 @pytest.mark.usefixtures("kernel")
 @pytest.mark.parametrize(("rows", "ins", "outs"), [(1, 1, 1), (130, 3000, 33)])
 def test_a_linear_layer_and_its_gradients(rows: int, ins: int, outs: int) -> None:
-    assert_same(products.linear, torch.nn.functional.linear, [(rows, ins), (outs, ins)])
+    assert_same(Products().linear, torch.nn.functional.linear, [(rows, ins), (outs, ins)])
 
 
 @pytest.mark.usefixtures("kernel")
 @pytest.mark.parametrize(("batch", "depth"), [((), 70), ((2, 3), 1200)])
 def test_products_of_as_many_matrices(batch: tuple[int, ...], depth: int) -> None:
-    assert_same(products.matmul, torch.matmul, [(*batch, 33, depth), (*batch, depth, 50)])
+    assert_same(Products().matmul, torch.matmul, [(*batch, 33, depth), (*batch, depth, 50)])

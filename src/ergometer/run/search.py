@@ -149,7 +149,7 @@ def settings_of(spec: Spec, lower_precision: bool = False) -> list[Spec]:
     choices = registry.load("engines", spec.engine).options
     for name, told in (("precision", lower_precision), ("accelerate", spec.device != "cpu"), ("layout", True)):
         values = choices.get(name, ())[1:] if told else ()
-        fitting = [value for value in values if value != "tf32" or spec.device == "cuda"]
+        fitting = [value for value in values if value != "tf32" or spec.device != "cpu"]
         found += [replace(spec, options=spec.options | {name: value}) for value in fitting]
     sizes = {core: size for core, size in capacities(sysroot()).items() if core in os.sched_getaffinity(0)}
     large = tuple(core for core, size in sizes.items() if size == max(sizes.values()))

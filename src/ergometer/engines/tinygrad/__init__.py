@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from ergometer.core.clock import now_ns
 from ergometer.core.dataset import Environment
 from ergometer.core.engine import Step
+from ergometer.core.errors import UnavailableError
 from ergometer.core.graph import Graph, Lowered
 from ergometer.core.model import Model
 from ergometer.core.probe import Probe
@@ -16,7 +17,7 @@ from ergometer.engines._phases import spans_of
 from ergometer.engines._portable import Portable
 from ergometer.engines.tinygrad import _devices as devices
 from ergometer.engines.tinygrad._placed import find_lacking
-from ergometer.engines.tinygrad._products import digest
+from ergometer.engines.tinygrad._products import Products, digest
 from ergometer.engines.tinygrad._session import Session
 
 # Which products an accelerator gets, of the forward pass, of the input gradient and of the filter gradient.
@@ -42,7 +43,7 @@ class Tinygrad(Portable):
     slow_start = True
     devices = ("cpu", "opencl", "cuda")
     untraced = ""
-    options: ClassVar[dict[str, tuple[str, ...]]] = {"accelerate": tuple(_PLACES)}
+    options: ClassVar[dict[str, tuple[str, ...]]] = {"accelerate": tuple(_PLACES), "precision": ("float32", "tf32")}
 
     def probe(self, device: str) -> Probe:
         found = super().probe(device)
@@ -52,11 +53,14 @@ class Tinygrad(Portable):
         devices.set_environment()
         super().bring()
 
-    def build(self, graph: Graph, arrays: dict[str, Any], folder: Path, accelerate: str = "") -> None:
+    def build(
+        self, graph: Graph, arrays: dict[str, Any], folder: Path, accelerate: str = "", precision: str = ""
+    ) -> None:
         """Nothing: the kernels depend on the device, which compiles them (and keeps them in tinygrad's own cache)."""
 
     def load(self, spec: Spec, model: Model, batch: Sequence[Any], environment: Environment | None = None) -> None:
         self.accelerate = spec.options.get("accelerate", "both")
+        self.products = Products(tf32=spec.options.get("precision") == "tf32")
         super().load(spec, model, batch, environment)
 
     def versions(self) -> dict[str, str]:
@@ -78,19 +82,21 @@ class Tinygrad(Portable):
 
         places = _PLACES[self.accelerate]
         host, accelerator = devices.find(device, alone=self.accelerate == "both")
+        if self.products.tf32 and not devices.limits_of(accelerator).ampere:
+            raise UnavailableError("precision=tf32 is of NVIDIA GPUs since 2020 (Ampere): leave it out here.")
         try:
-            return Session(lowered.graph, lowered.arrays, host, accelerator, places)
+            return Session(lowered.graph, lowered.arrays, host, accelerator, places, self.products)
         except (CompileError, RuntimeError) as error:
             if device == "cpu" or self.out_of_memory(error):
                 raise
-            lacking = find_lacking(lowered.graph, accelerator)
+            lacking = find_lacking(lowered.graph, self.products, accelerator)
             if not lacking:
                 raise
         host, accelerator = devices.find(device)
         ops = sorted({node.op for node in lowered.graph.nodes if node.outputs[0] in lacking})
         why = next(iter(lacking.values()))
         self.remarks.append(f"{', '.join(ops)}: on the CPU, because the accelerator cannot run it ({why})")
-        return Session(lowered.graph, lowered.arrays, host, accelerator, places, lacking)
+        return Session(lowered.graph, lowered.arrays, host, accelerator, places, self.products, lacking)
 
     def ops(self, steps: int) -> list[Span]:
         """Kernels, which may do the work of several layers: those whose parameters they touch are named."""

@@ -13,6 +13,8 @@ from ergometer.core.errors import UnavailableError
 from ergometer.core.probe import Probe
 
 _CPU = "CPU"  # tinygrad's own: one thread, compiled by clang
+_CAPABILITY = 0x4000  # CL_DEVICE_COMPUTE_CAPABILITY_MAJOR_NV
+_AMPERE = 8  # the major number of that
 _NO_CLANG = "tinygrad compiles with clang, which is not there"
 
 
@@ -55,26 +57,35 @@ def threaded(name: str) -> bool:
 
 @dataclass(frozen=True)
 class Limits:
-    """Of a device that runs kernels in groups of threads. local: bytes of memory that a group shares."""
+    """Of a device that runs kernels in groups of threads. local: bytes of memory that a group shares; ampere: whether
+    it is an NVIDIA GPU of that generation or later, which has room for deep tiles and multiplies in tf32."""
 
     cpu: bool = False
     threads: int = 1024
     local: int = 48 * 1024
+    ampere: bool = False
 
 
 @cache
 def limits_of(name: str) -> Limits:
-    if not _is_opencl(name):
-        return Limits()
     from tinygrad import Device
+
+    device = Device[name]
+    if not _is_opencl(name):
+        return Limits(ampere=name.startswith("CUDA") and int(device.arch.removeprefix("sm_")) >= 10 * _AMPERE)
     from tinygrad.runtime.autogen import opencl as cl
 
-    found = []
-    for fact in (cl.CL_DEVICE_TYPE, cl.CL_DEVICE_MAX_WORK_GROUP_SIZE, cl.CL_DEVICE_LOCAL_MEM_SIZE):
+    def fact(which: int) -> int:
         number = ctypes.c_uint64()
-        cl.clGetDeviceInfo(Device[name].cl_dev, fact, 8, ctypes.byref(number), None)
-        found.append(number.value)
-    return Limits(bool(found[0] & cl.CL_DEVICE_TYPE_CPU), *found[1:])
+        return number.value if cl.clGetDeviceInfo(device.cl_dev, which, 8, ctypes.byref(number), None) == 0 else 0
+
+    nvidia = "cl_nv_device_attribute_query" in device.device_exts
+    return Limits(
+        cpu=bool(fact(cl.CL_DEVICE_TYPE) & cl.CL_DEVICE_TYPE_CPU),
+        threads=fact(cl.CL_DEVICE_MAX_WORK_GROUP_SIZE),
+        local=fact(cl.CL_DEVICE_LOCAL_MEM_SIZE),
+        ampere=nvidia and fact(_CAPABILITY) >= _AMPERE,
+    )
 
 
 def get_kernel(name: str, program: Any) -> Any:

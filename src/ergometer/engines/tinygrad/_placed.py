@@ -10,6 +10,7 @@ from typing import Any
 
 from ergometer.core.graph import Graph, Node
 from ergometer.engines.tinygrad._devices import get_kernel
+from ergometer.engines.tinygrad._products import Products
 from ergometer.engines.tinygrad._rules import KEPT, rules
 
 PRODUCTS = ("conv", "conv_transpose", "linear", "matmul")
@@ -22,8 +23,16 @@ class Placed:
     """places: those of forward, input and filter whose products the accelerator gets. lacking: first results of nodes
     that it cannot run."""
 
-    def __init__(self, graph: Graph, host: str, accelerator: str, places: Sequence[str], lacking: Collection[str]):
-        self.graph, self.rules, self.host, self.lacking = graph, rules(), host, lacking
+    def __init__(
+        self,
+        graph: Graph,
+        products: Products,
+        host: str,
+        accelerator: str,
+        places: Sequence[str],
+        lacking: Collection[str],
+    ):
+        self.graph, self.rules, self.host, self.lacking = graph, rules(products), host, lacking
         self.where = {kind: accelerator if kind in places else host for kind in ("forward", "input", "filter")}
         self._copies: dict[tuple[str, str], Any] = {}
         self.found: dict[str, Any] = {}
@@ -98,13 +107,13 @@ class Placed:
         return str(max((self.found[name] for name in node.inputs), key=lambda tensor: tensor.numel()).device)
 
 
-def find_lacking(graph: Graph, accelerator: str) -> dict[str, str]:
+def find_lacking(graph: Graph, products: Products, accelerator: str) -> dict[str, str]:
     """What the accelerator cannot run: first result of a node -> why. Each is compiled by itself."""
     from tinygrad import Tensor
     from tinygrad.device import CompileError
     from tinygrad.engine.realize import compile_linear
 
-    found, known = {}, rules()
+    found, known = {}, rules(products)
     for node in graph.nodes:
         values = [graph.values[name] for name in node.inputs]
         given = [Tensor.empty(*value.shape, dtype=_KINDS[value.dtype], device=accelerator) for value in values]

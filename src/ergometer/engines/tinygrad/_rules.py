@@ -5,8 +5,8 @@ from math import prod
 from typing import Any
 
 from ergometer.core.graph import Node
-from ergometer.engines.tinygrad import _products as products
 from ergometer.engines.tinygrad._devices import limits_of
+from ergometer.engines.tinygrad._products import Products, fits
 
 # Their inputs, or the gradients of their outputs, are kept in memory. The rest is computed again wherever it is used,
 # which takes long in the inner loops of a convolution; and the gradient of max_pool compares for equality.
@@ -14,7 +14,7 @@ KEPT = ("conv", "conv_transpose", "linear", "matmul", "max_pool")
 KEPT_GRADIENTS = ("conv", "conv_transpose")
 
 
-def rules() -> dict[str, Callable[..., Any]]:
+def rules(products: Products) -> dict[str, Callable[..., Any]]:
     from tinygrad import Tensor
 
     def sides(node: Node) -> tuple[int, ...]:
@@ -49,10 +49,14 @@ def rules() -> dict[str, Callable[..., Any]]:
         a = node.attributes
         if not a["training"]:
             return x.batchnorm(scale, bias, mean, (variance + a["epsilon"]).rsqrt())
-        axes = tuple(axis for axis in range(x.ndim) if axis != 1)
         count, keep = x.numel() // x.shape[1], 1 - a["momentum"]
-        now, spread = x.mean(axes), x.var(axes, correction=0)
-        y = x.batchnorm(scale, bias, now, (spread + a["epsilon"]).rsqrt())
+        now = _mean(x)
+        centred = x - _spread_out(now.detach(), x)
+        spread = _mean(centred.square())
+        factor = scale * (spread + a["epsilon"]).rsqrt()
+        # What the mean does to the result, which is a sum over all of it, is known from the gradient of the bias.
+        shift = bias - (now - now.detach()) * factor.detach()
+        y = centred * _spread_out(factor, x) + _spread_out(shift, x)
         unbiased = spread * (count / (count - 1))
         return y, keep * mean + a["momentum"] * now, keep * variance + a["momentum"] * unbiased
 
@@ -116,7 +120,23 @@ def _ours(a: Any, b: Any, *, rows: int, columns: int, count: int = 1) -> bool:
     """Whether the device can run our kernel, which is faster than those that tinygrad makes."""
     if a.device.partition(":")[0] not in ("CL", "CUDA"):
         return False
-    return products.fits(limits_of(a.device), max(a.numel(), b.numel(), rows * columns * count), rows, count)
+    return fits(limits_of(a.device), max(a.numel(), b.numel(), rows * columns * count), rows, count)
+
+
+def _mean(x: Any) -> Any:
+    """Of each channel. Rows are summed up first: a sum over all at once leaves most of a GPU without work, and one over
+    each image lets neighbouring threads read far from each other."""
+    rows = x.mean(2).contiguous() if x.ndim > 3 else x
+    return rows.mean(tuple(axis for axis in range(rows.ndim) if axis != 1))
+
+
+def _spread_out(channels: Any, x: Any) -> Any:
+    """A value of each channel, in the shape of x; the gradient is summed up as in _mean."""
+    whole = channels.reshape(1, -1, *[1] * (x.ndim - 2))
+    if x.ndim > 3:
+        batch, count, _, *row = x.shape
+        whole = whole.expand(batch, count, 1, *row).contiguous_backward()
+    return whole.expand(x.shape)
 
 
 def _biased(y: Any, bias: Any, axis: int) -> Any:

@@ -10,7 +10,7 @@ from ergometer.core.engine import LEARNING_RATE, MOMENTUM
 from ergometer.core.graph import VELOCITY, Graph
 from ergometer.engines.tinygrad import _devices as devices
 from ergometer.engines.tinygrad._placed import Placed
-from ergometer.engines.tinygrad._products import NAME
+from ergometer.engines.tinygrad._products import NAME, Products
 from ergometer.engines.tinygrad._rules import KEPT, KEPT_GRADIENTS, rules
 
 
@@ -27,6 +27,7 @@ class Session:
         host: str,
         accelerator: str,
         places: Sequence[str],
+        products: Products,
         lacking: Collection[str] = (),
     ):
         from tinygrad.engine.jit import jit_lower
@@ -37,12 +38,12 @@ class Session:
         whole = {"forward", "input", "filter"} if graph.parameters else {"forward"}
         self.placed = None
         if host != accelerator and set(places) & whole and (lacking or not whole <= set(places)):
-            self.placed = Placed(graph, host, accelerator, places, lacking)
+            self.placed = Placed(graph, products, host, accelerator, places, lacking)
         self.device = accelerator if whole <= set(places) else host  # of parameters, data and results
         self.devices = {host, accelerator} if self.placed else {self.device}
         devices.check(self.devices)
         DEV.value = self.device.partition(":")[0]  # otherwise it opens all devices, to find a default
-        self.graph = graph
+        self.graph, self.rules = graph, rules(products)
         kept = (*graph.parameters, *graph.constants, *graph.buffers)
         self.values = {name: self._tensor(arrays[name]) for name in kept}
         self.velocities = {name: self._tensor(np.zeros_like(arrays[name])) for name in graph.parameters}
@@ -95,14 +96,14 @@ class Session:
         return Tensor(_plain(array), device=self.device).realize()
 
     def _run(self) -> dict[str, Any]:
-        found, known = self.values | self.fed, rules()
+        found = self.values | self.fed
         if self.placed:
             return self.placed.forward(found)
         for node in self.graph.nodes:
             given = [found[name] for name in node.inputs]
             if node.op in KEPT:
                 given = [tensor.contiguous() for tensor in given]
-            results = known[node.op](node, *given)
+            results = self.rules[node.op](node, *given)
             if node.op in KEPT_GRADIENTS:
                 results = results.contiguous_backward()
             found |= zip(node.outputs, results if isinstance(results, tuple) else (results,), strict=True)
