@@ -5,10 +5,10 @@
 A line for each network and batch: what was chosen and in how many seconds, and the other setting that came nearest to
 being better: the step time of the first over that of the second. Both are loaded side by side and step in turns. The
 best two of the others, if a few turns leave open whether they are better, are loaded anew, together with what was
-chosen, until there were N pairs: two processes that run the same differ for as long as they live, so the ratio is the
-median over the pairs, with its 95 % interval. MISSED: the whole interval is above the bound. Engines take part that are
-proved without minutes of compiling. On two cores, whatever else runs disturbs settings with two threads alone: leave
-the machine to it.
+chosen, N times and, while the bound is within the interval, up to 15 times: two processes that run the same may differ
+by half for as long as they live, so the ratio is the median over the pairs, with its 95 % interval. MISSED: the whole
+interval is above the bound. Engines take part that are proved without minutes of compiling. On two cores, whatever else
+runs disturbs settings with two threads alone: leave the machine to it.
 """
 
 import argparse
@@ -45,7 +45,8 @@ MODELS = (
     "mobilenet_v2",
 )
 SLOWER, LONGEST_S = 1.03, 60.0
-TURN_S, ROUNDS, RIVALS = 0.4, 5, 2
+TURN_S, FEW, ROUNDS = 0.4, 3, 5
+RIVALS, MOST = 2, 15
 HANG_S = 300.0
 NEAR = 0.9  # chosen over other, in one pair of processes: more pairs could show the other to be better
 FAR = 0.5  # the same, in the first turn: none could
@@ -63,14 +64,20 @@ class Rival:
         return statistics.median(self.ratios)
 
     @property
-    def low(self) -> float:
-        """The lower end of the interval; of one pair, the ratio itself, which is clear enough."""
-        return median_interval(self.ratios)[1] or self.middle
+    def interval(self) -> tuple[float, float]:
+        """Of one pair, which was clear enough, the ratio itself."""
+        _, low, high = median_interval(self.ratios)
+        return (self.middle, self.middle) if low is None or high is None else (low, high)
+
+    @property
+    def undecided(self) -> bool:
+        low, high = self.interval
+        return low <= SLOWER < high
 
     def __str__(self) -> str:
-        _, low, high = median_interval(self.ratios)
-        pairs = f"{len(self.ratios)} pair{'s' if len(self.ratios) > 1 else ''}"
-        return f"{self.text} {self.middle:.3f} ({f'{low:.3f} .. {high:.3f}, ' if low else ''}{pairs})"
+        low, high = self.interval
+        spread = f"{low:.3f} .. {high:.3f}, {len(self.ratios)} pairs" if len(self.ratios) > 1 else "1 pair"
+        return f"{self.text} {self.middle:.3f} ({spread})"
 
 
 def settings(spec: Spec) -> list[Spec]:
@@ -99,10 +106,10 @@ def loaded(spec: Spec, interrupt: Interrupt) -> Iterator[Contestant]:
             contestant.close()
 
 
-def ratio(chosen: Contestant, other: Contestant) -> float:
+def ratio(chosen: Contestant, other: Contestant, rounds: int) -> float:
     """Turn by turn; who begins, alternates."""
     found: list[float] = []
-    while len(found) < ROUNDS and not (found and found[0] < FAR):
+    while len(found) < rounds and not (found and found[0] < FAR):
         order = (chosen, other) if len(found) % 2 else (other, chosen)
         times = {one: one.turn(HANG_S, float("inf")) for one in order}
         found.append(times[chosen] / times[other])
@@ -115,15 +122,15 @@ def nearest(chosen: Spec, others: list[Spec], pairs: int, interrupt: Interrupt) 
     with loaded(chosen, interrupt) as best:
         for spec in others:
             with loaded(spec, interrupt) as other:
-                first.append((ratio(best, other), spec))
+                first.append((ratio(best, other, FEW), spec))
     rivals = []
     for once, spec in sorted(first, key=lambda one: one[0])[-RIVALS:]:
-        more = [once]
-        while once > NEAR and len(more) < pairs:
+        rival = Rival(describe_setting(spec), [once])
+        rivals.append(rival)
+        while once > NEAR and (len(rival.ratios) < pairs or (rival.undecided and len(rival.ratios) < MOST)):
             with loaded(chosen, interrupt) as best, loaded(spec, interrupt) as other:
-                more.append(ratio(best, other))
-        rivals.append(Rival(describe_setting(spec), more))
-    return max(rivals, key=lambda rival: (rival.low > SLOWER, rival.middle))
+                rival.ratios.append(ratio(best, other, ROUNDS))
+    return max(rivals, key=lambda rival: (rival.interval[0] > SLOWER, rival.middle))
 
 
 def measure(model: str, batch: int, pairs: int) -> tuple[bool, bool]:
@@ -135,7 +142,7 @@ def measure(model: str, batch: int, pairs: int) -> tuple[bool, bool]:
             spec, goal="time", engines=[], interrupt=interrupt, tell=lambda _: None, limit_s=LONGEST_S, anew=True
         )
         rival = nearest(found.spec, [one for one in everything if one != found.spec], pairs, interrupt)
-    held = rival.low <= SLOWER and found.took_s <= LONGEST_S
+    held = rival.interval[0] <= SLOWER and found.took_s <= LONGEST_S
     print(
         f"{model} batch {batch}: {describe_setting(found.spec)} in {found.took_s:.0f} s; of {len(everything) - 1} "
         f"others the nearest: {rival}{'' if held else ' MISSED'}",
