@@ -76,8 +76,9 @@ bench: setup
 # Needs a GPU.
 bench-gpu: setup
 	$(BIN)/python benchmarks/acceleration.py
+	$(BIN)/python benchmarks/acceleration.py --precision tf32 --place both
 
-# An exhaustive search beside `ergo tune`, thirty times: more than an hour of a quiet machine.
+# What `ergo tune` chooses against every other setting, thirty times: about two hours of a quiet machine.
 bench-tune: setup engines
 	$(BIN)/python benchmarks/tune.py
 

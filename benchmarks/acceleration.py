@@ -132,6 +132,8 @@ def peers(network: Network, meter: Meter) -> dict[str, float]:
 def measure(model: str, mode: str, chosen: argparse.Namespace, ceilings: dict[str, float]) -> bool:
     network, meter, products = Network(model, mode, chosen.batch), Meter(), Products(tf32=chosen.precision == "tf32")
     host, accelerator = devices.find(chosen.device)
+    if products.tf32 and not devices.limits_of(accelerator).ampere:
+        sys.exit("--precision tf32 is of NVIDIA GPUs since 2020 (Ampere)")
     seconds, joules = {}, {}
     for place in chosen.place.split(","):
         if (place, mode) == ("forward", "infer"):

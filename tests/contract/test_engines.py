@@ -212,9 +212,11 @@ def test_tf32_is_right_or_refused(device: str, tmp_path: Path) -> None:
         rounded, single = proof(tmp_path / "rounded", precision="tf32"), proof(tmp_path / "single")
         assert not rounded.reason, rounded.reason
         assert 1e-5 < rounded.overall("smooth") < 1e-2 and single.overall("smooth") < 1e-5
+        accelerate = "none"
     else:
-        with pytest.raises(UnavailableError, match="precision=tf32 is of NVIDIA GPUs"):
-            proof(tmp_path, precision="tf32")
+        accelerate = "both"
+    with pytest.raises(UnavailableError, match="precision=tf32 is of products on NVIDIA GPUs"):
+        proof(tmp_path / "refused", precision="tf32", accelerate=accelerate)
 
 
 @pytest.mark.skipif(("tinygrad", "opencl") not in TRAINING, reason="tinygrad has no OpenCL here")

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from ergometer.core import registry
@@ -42,7 +42,7 @@ def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(products, "limits_of", lambda _: limits)
 
 
-def assert_same(ours: Operation, true: Operation, shapes: Sequence[tuple[int, ...]]) -> None:
+def assert_same(ours: Operation, true: Operation, shapes: Sequence[tuple[int, ...]], within: float = 2e-5) -> None:
     """The result and both gradients of random operands."""
     from tinygrad import Tensor
 
@@ -57,14 +57,14 @@ def assert_same(ours: Operation, true: Operation, shapes: Sequence[tuple[int, ..
     for value, wanted in zip(found, [expected, *(double.grad for double in doubles)], strict=True):
         wanted = wanted.detach().numpy()
         assert value.shape == wanted.shape
-        assert np.abs(value.numpy() - wanted).max() <= 2e-5 * np.abs(wanted).max()
+        assert np.abs(value.numpy() - wanted).max() <= within * np.abs(wanted).max()
 
 
 windows = st.fixed_dictionaries(
     {
         "batch": st.integers(1, 3),
-        "channels": st.sampled_from([1, 3, 40]),
-        "outputs": st.sampled_from([1, 5, 70, 130]),
+        "channels": st.sampled_from([1, 3, 40, 64]),
+        "outputs": st.sampled_from([1, 5, 64, 130]),
         "size": st.tuples(st.integers(5, 11), st.integers(5, 11)),
         "window": st.tuples(st.integers(1, 3), st.integers(1, 3)),
         "stride": st.tuples(st.integers(1, 3), st.integers(1, 3)),
@@ -74,18 +74,42 @@ windows = st.fixed_dictionaries(
 )
 
 
+def window(channels: int, outputs: int) -> dict[str, Any]:
+    """3 x 3: with so many channels that tiles end where a tap does, or not."""
+    steps = {"stride": (1, 1), "dilation": (1, 1), "padding": (1, 1, 1, 1)}
+    return {"batch": 2, "channels": channels, "outputs": outputs, "size": (7, 6), "window": (3, 3)} | steps
+
+
 @pytest.mark.usefixtures("kernel")
 @settings(max_examples=3, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@example(window(64, 64))
+@example(window(48, 24))
 @given(windows)
 def test_a_convolution_and_its_gradients(w: dict[str, Any]) -> None:
+    assert_convolution(Products(), w)
+
+
+@pytest.mark.parametrize("w", [window(64, 64), window(48, 24), window(3, 130), window(130, 40)])
+def test_a_convolution_in_tf32(w: dict[str, Any]) -> None:
+    skip_without_tf32()
+    assert_convolution(Products(tf32=True), w, within=2e-3)
+
+
+def skip_without_tf32() -> None:
+    if not devices.limits_of("CL").ampere:
+        pytest.skip("no NVIDIA GPU since Ampere through OpenCL")
+
+
+def assert_convolution(products: Products, w: dict[str, Any], within: float = 2e-5) -> None:
     top, left, bottom, right = w["padding"]
     shapes = [(w["batch"], w["channels"], *w["size"]), (w["outputs"], w["channels"], *w["window"])]
     assert_same(
-        lambda x, weight: Products().conv(x, weight, w["stride"], w["dilation"], w["padding"]),
+        lambda x, weight: products.conv(x, weight, w["stride"], w["dilation"], w["padding"]),
         lambda x, weight: torch.nn.functional.conv2d(
             torch.nn.functional.pad(x, (left, right, top, bottom)), weight, None, w["stride"], 0, w["dilation"]
         ),
         shapes,
+        within,
     )
 
 
@@ -99,3 +123,10 @@ def test_a_linear_layer_and_its_gradients(rows: int, ins: int, outs: int) -> Non
 @pytest.mark.parametrize(("batch", "depth"), [((), 70), ((2, 3), 1200)])
 def test_products_of_as_many_matrices(batch: tuple[int, ...], depth: int) -> None:
     assert_same(Products().matmul, torch.matmul, [(*batch, 33, depth), (*batch, depth, 50)])
+
+
+def test_matrices_in_tf32() -> None:
+    skip_without_tf32()
+    products = Products(tf32=True)
+    assert_same(products.linear, torch.nn.functional.linear, [(130, 3000), (33, 3000)], 2e-3)
+    assert_same(products.matmul, torch.matmul, [(2, 3, 33, 1200), (2, 3, 1200, 50)], 2e-3)

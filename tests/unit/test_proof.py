@@ -13,9 +13,11 @@ from torch import nn
 from ergometer.analyze.proof import Difference, Proof, differences, sketch, worst_by_step, wrong_in
 from ergometer.core.engine import LEARNING_RATE, MOMENTUM
 from ergometer.core.graph import RESULT, VELOCITY, Graph
+from ergometer.core.spec import Spec
 from ergometer.engines.torch import reference
 from ergometer.engines.torch.capture import capture
-from ergometer.engines.torch.engine import cross_entropy
+from ergometer.engines.torch.engine import Torch, cross_entropy
+from ergometer.run.prove import bounds_of
 
 STEPS = 3
 
@@ -176,3 +178,13 @@ def test_where_torch_in_single_precision_fails_too_an_engine_may_be_a_few_times_
     assert [item.step for item in wrong_in(variant)] == [2]
     assert not wrong_in(variant | {"single": worst_by_step([listed[0], listed[1] | {"error": 0.03}])})
     assert [item.step for item in wrong_in(variant | {"single": {"gradient 1": 1e-4, "gradient 2": 0.01}})] == [2]
+
+
+@pytest.mark.parametrize("compared", ["smooth", "actual"])
+def test_fewer_bits_may_be_further_off(compared: str) -> None:
+    engine = Torch()
+    single, tf32, bf16 = (
+        bounds_of(Spec(model="lenet", options=options), engine)[compared]
+        for options in ({}, {"precision": "tf32"}, {"precision": "bf16"})
+    )
+    assert all(single[kind] < tf32[kind] < bf16[kind] < 1 for kind in single)

@@ -370,3 +370,15 @@ def test_a_lower_precision_is_not_believed_unless_it_is_allowed(search: Any, hom
     plain.write_bytes(lower.read_bytes())
     found, device = search(cost)
     assert device.ran and not found.spec.options
+
+
+def test_tf32_is_tried_where_there_is_an_nvidia_gpu(sysroot: Callable[[dict[str, str]], Path]) -> None:
+    def tried(engine: str, device: str) -> bool:
+        found = searching.settings_of(Spec(model="lenet", engine=engine, device=device), lower_precision=True)
+        return any(spec.options.get("precision") == "tf32" for spec in found)
+
+    sysroot({"proc/version": "Linux version 6.18"})
+    assert tried("torch", "cuda") and tried("tinygrad", "cuda")
+    assert not tried("torch", "cpu") and not tried("tinygrad", "cpu") and not tried("tinygrad", "opencl")
+    sysroot({"proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.04"})
+    assert tried("tinygrad", "opencl")

@@ -142,6 +142,11 @@ def ignored(_: Progress) -> None:
     pass
 
 
+def _is_nvidia(device: str) -> bool:
+    driver = sysroot() / "proc/driver/nvidia/version"
+    return device == "cuda" or (device == "opencl" and driver.exists())
+
+
 def settings_of(spec: Spec, lower_precision: bool = False) -> list[Spec]:
     """Beside its defaults: what the engine can be told (a lower precision if that is allowed, another placement or
     layout), the large cores alone, and fewer threads."""
@@ -149,7 +154,7 @@ def settings_of(spec: Spec, lower_precision: bool = False) -> list[Spec]:
     choices = registry.load("engines", spec.engine).options
     for name, told in (("precision", lower_precision), ("accelerate", spec.device != "cpu"), ("layout", True)):
         values = choices.get(name, ())[1:] if told else ()
-        fitting = [value for value in values if value != "tf32" or spec.device != "cpu"]
+        fitting = [value for value in values if value != "tf32" or _is_nvidia(spec.device)]
         found += [replace(spec, options=spec.options | {name: value}) for value in fitting]
     sizes = {core: size for core, size in capacities(sysroot()).items() if core in os.sched_getaffinity(0)}
     large = tuple(core for core, size in sizes.items() if size == max(sizes.values()))

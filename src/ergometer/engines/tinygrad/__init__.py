@@ -64,7 +64,7 @@ class Tinygrad(Portable):
         super().load(spec, model, batch, environment)
 
     def versions(self) -> dict[str, str]:
-        return super().versions() | {"product kernel": digest()}
+        return super().versions() | {"ergometer's part": digest()}
 
     def out_of_memory(self, error: BaseException) -> bool:
         return super().out_of_memory(error) or any(word in str(error) for word in _NO_MEMORY)
@@ -82,8 +82,8 @@ class Tinygrad(Portable):
 
         places = _PLACES[self.accelerate]
         host, accelerator = devices.find(device, alone=self.accelerate == "both")
-        if self.products.tf32 and not devices.limits_of(accelerator).ampere:
-            raise UnavailableError("precision=tf32 is of NVIDIA GPUs since 2020 (Ampere): leave it out here.")
+        if self.products.tf32 and not (places and devices.limits_of(accelerator).ampere):
+            raise UnavailableError("precision=tf32 is of products on NVIDIA GPUs since Ampere: leave it out here.")
         try:
             return Session(lowered.graph, lowered.arrays, host, accelerator, places, self.products)
         except (CompileError, RuntimeError) as error:

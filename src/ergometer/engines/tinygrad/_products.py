@@ -17,7 +17,7 @@ from ergometer.engines.tinygrad._devices import Limits, limits_of
 
 _GROUPS = 512  # of threads: what keeps a large GPU busy
 _SHORTEST = 256  # terms of a sum that are worth a group of their own
-_LOCAL = 2 * 8 * 2 * (128 + 4) * 4  # bytes that a group needs for its largest tiles
+_LOCAL = 2 * 8 * 2 * (128 + 4) * 4  # bytes that a group needs for its largest tiles; Ampere has room for twice that
 _FEWEST, _LEAST = 64, 2 * 8 * 2 * (64 + 4) * 4  # threads of a group, and bytes, for tiles of 64
 _MOST = 2**16  # groups that CUDA has in the second and third direction
 _LARGEST = 2**31  # elements that the kernel's indices can tell apart
@@ -225,10 +225,12 @@ def _tiles(m: int, n: int, k: int, batch: int, limits: Limits, tf32: bool) -> di
 
 
 def digest() -> str:
-    """Of the kernel: what was proved with another one is not proved with this."""
-    return sha256(_kernel().encode()).hexdigest()[:8]
+    """Of all that makes a step what it is: what was proved with another is not proved with this."""
+    sources = [item for item in files(__package__).iterdir() if item.name.endswith((".py", ".cl"))]
+    texts = [item.read_text() for item in sorted(sources, key=lambda item: item.name)]
+    return sha256("".join(texts).encode()).hexdigest()[:8]
 
 
 @cache
 def _kernel() -> str:
-    return (files("ergometer.engines.tinygrad") / "product.cl").read_text()
+    return (files(__package__) / "product.cl").read_text()

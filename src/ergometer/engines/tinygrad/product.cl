@@ -1,8 +1,8 @@
 /* The product of two matrices, for OpenCL and CUDA: each group of threads makes one tile of it.
 
    Before this come the constants of the product (sizes M, N, K; tiles TM, TN, TK; RM and RN for each of the THREADS)
-   and LEFT, RIGHT and OUT: where an element is found. K is cut into PARTS of DEPTH (whole tiles), each with a result of its own.
-   TF32: the tiles are multiplied by units of NVIDIA's GPUs that round what they multiply to 10 bits. */
+   and LEFT, RIGHT and OUT: where an element is found. K is cut into PARTS of DEPTH (whole tiles), each with a result of
+   its own. TF32: the tiles are multiplied by units of NVIDIA's GPUs that round what they multiply to 10 bits. */
 
 #ifdef __OPENCL_VERSION__
 #define KERNEL __kernel
@@ -94,7 +94,7 @@ KERNEL void NAME(GLOBAL float* out, GLOBAL const float* a, GLOBAL const float* b
   }
 }
 #else
-/* Of a thread's sums, the row and column of one; the tiles are laid out so that no two threads ask for the same bank. */
+/* Of a thread's sums, the row and column of one. Rows of tiles are padded so that no two threads read the same bank. */
 #if TF32
 #define ELEMENT unsigned
 #define PAD 8
