@@ -8,7 +8,7 @@ STAMP := $(VENV)/.ready
 
 setup: $(STAMP)
 
-$(STAMP): pyproject.toml constraints.txt hatch_build.py src/ergometer/sensors/beat.c
+$(STAMP): pyproject.toml constraints.txt hatch_build.py src/ergometer/sensors/beat.c src/ergometer/run/_handover.c
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[torch,mnn,litert,tinygrad,onnxruntime,openvino,ncnn,nvidia,data,atari,onnx,dev]'
 	command -v clang > /dev/null || { apt-get update -qq && apt-get install -y -qq clang; } || echo "tinygrad needs clang: install it"

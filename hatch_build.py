@@ -1,4 +1,4 @@
-"""Compiles the sampler's inner loop where there is a C compiler; without one the sampler does it in Python."""
+"""Compiles what cannot be written in Python where there is a C compiler; without one it is done otherwise, or not."""
 
 import os
 import shlex
@@ -10,22 +10,23 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-SOURCE = Path("src/ergometer/sensors/beat.c")
-LIBRARY = SOURCE.with_suffix(".so")
+SOURCES = (Path("src/ergometer/sensors/beat.c"), Path("src/ergometer/run/_handover.c"))
 
 
-class CompileBeat(BuildHookInterface):  # type: ignore[type-arg]
+class CompileSources(BuildHookInterface):  # type: ignore[type-arg]
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         root = Path(self.root)
-        made = root / LIBRARY.with_suffix(f".{os.getpid()}")
         compiler = shlex.split(os.environ.get("CC", "cc"))
-        try:
-            subprocess.run([*compiler, "-O2", "-shared", "-fPIC", root / SOURCE, "-o", made], check=True)
-        except (OSError, subprocess.CalledProcessError) as error:
-            print(f"ergometer: the sampler is not compiled ({error}); it will cost more time", file=sys.stderr)
-            return
-        made.replace(root / LIBRARY)  # a sampler that runs keeps the old one
+        for source in SOURCES:
+            library = source.with_suffix(".so")
+            made = root / source.with_suffix(f".{os.getpid()}")
+            try:
+                subprocess.run([*compiler, "-O2", "-shared", "-fPIC", root / source, "-o", made], check=True)
+            except (OSError, subprocess.CalledProcessError) as error:
+                print(f"ergometer: {source.name} is not compiled ({error})", file=sys.stderr)
+                return
+            made.replace(root / library)  # a process that runs keeps the old one
+            build_data["artifacts"].append(str(library))
         platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{platform}"
-        build_data["artifacts"].append(str(LIBRARY))

@@ -19,6 +19,9 @@ _PRESSURE = 0.10
 _STOLEN = 0.03
 _DISAGREE = 0.10
 _SLOWED = 0.90
+_FAULTS = 100  # a step: fewer are not of the network's memory
+_IN_KERNEL = 0.05  # of the CPU time
+_MOVED = 1.5  # times the shorter handover: cores do not lie where they did
 
 # What a Record is expected to have: the channels it is made of, and the sensors that could have given them.
 _EXPECTED = {
@@ -126,6 +129,7 @@ def step_metrics(spec: Spec, spans: SpanTable, samples: Samples, facts: dict[str
             source=cpu.source,
             note="mean; all threads of the worker",
         )
+    _usage(findings, facts.get("usage"), len(steps))
     span = read_windows(samples, steps.start_ns[:1], steps.end_ns[-1:])  # with what lies between the steps
     findings.warnings += [*facts.get("remarks", []), *_doubts(list(times), samples, span, facts)]
     return findings
@@ -179,6 +183,21 @@ def _counts(findings: Findings, facts: dict[str, Any]) -> None:
     for name, unit in units.items():
         findings.metrics[name] = Metric(
             value=counts[name], unit=unit, source="counter", note="per step" if unit != "params" else ""
+        )
+
+
+def _usage(findings: Findings, usage: dict[str, Any] | None, steps: int) -> None:
+    """Page faults and the kernel's time; a warning where memory is given back in a step and taken anew in the next."""
+    if usage is None:
+        return
+    faults, kernel_s = usage["page_faults"] / steps, usage["kernel_s"] / steps
+    for name, value, unit in (("page_faults", faults, "faults"), ("kernel_time_per_step", kernel_s, "s")):
+        findings.metrics[name] = Metric(value=value, unit=unit, n=steps, source="counter", note="mean per step")
+    if "remedy" in usage and faults >= _FAULTS and usage["kernel_s"] > _IN_KERNEL * usage["cpu_s"]:
+        share = 100 * usage["kernel_s"] / usage["cpu_s"]
+        findings.warnings.append(
+            f"page faults: {faults:.0f} a step, {share:.0f} % of the CPU time is the kernel's: freed memory goes back "
+            f"to the system and is taken anew (to keep it: {usage['remedy']})"
         )
 
 
@@ -308,6 +327,28 @@ def _check_energy(findings: Findings, samples: Samples, name: str, counted_j: fl
     if abs(integrated_j / counted_j - 1) > _DISAGREE:
         findings.warnings.append(
             f"{name}: the GPU counted {counted_j:.1f} J, its sampled power adds up to {integrated_j:.1f} J"
+        )
+
+
+def have_moved(before_s: float | None, after_s: float | None) -> bool:
+    """Whether cores lie nearer or further apart than before; where that is not known, no."""
+    if before_s is None or after_s is None:
+        return False
+    return max(before_s, after_s) > _MOVED * min(before_s, after_s)
+
+
+def add_handover(findings: Findings, before: float | str, after: float | str) -> None:
+    """How far apart the cores lay around a run, in seconds for there and back, or why that is not known."""
+    if isinstance(before, str) or isinstance(after, str):
+        findings.absent["handover_time"] = before if isinstance(before, str) else str(after)
+        return
+    near, far = sorted((before, after))
+    note = "mean of before and after the run; from a core to the one furthest from it, and back"
+    findings.metrics["handover_time"] = Metric(value=(near + far) / 2, unit="s", n=2, low=near, high=far, note=note)
+    if have_moved(before, after):
+        findings.warnings.append(
+            f"cores moved: from one to another and back took {before * 1e9:.0f} ns before the run and "
+            f"{after * 1e9:.0f} ns after it; steps of several threads depend on it (a virtual machine's host does that)"
         )
 
 

@@ -1,11 +1,13 @@
 """Two sets of records side by side: the verdict on each metric, and what else is different between them."""
 
+import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from ergometer.analyze.compare import ENOUGH_RUNS, Comparison, compare
+from ergometer.analyze.metrics import have_moved
 from ergometer.core.errors import ErgoError, StoreError, UsageError
 from ergometer.core.quantity import parse_percent
 from ergometer.core.record import Record
@@ -91,6 +93,12 @@ def remarks(first: Sequence[Record], second: Sequence[Record]) -> list[str]:
         sides = [sorted({of(record) for record in side}) for side in (first, second)]
         if sides[0] != sides[1]:
             found.append(f"different {what}: {'; '.join(sides[0])} against {'; '.join(sides[1])}")
+    a, b = (_handover_s(side) for side in (first, second))
+    if a and b and have_moved(a, b):
+        found.append(
+            f"from one core to another and back took {a * 1e9:.0f} ns against {b * 1e9:.0f} ns: steps of several "
+            "threads depend on it, and the host of a virtual machine moves its cores"
+        )
     for letter, side in (("A", first), ("B", second)):
         unstable = [record for record in side if any(text.startswith("unstable") for text in record.warnings)]
         if unstable:
@@ -115,6 +123,11 @@ def differing(first: Sequence[Record], second: Sequence[Record]) -> dict[str, tu
         if a != b and name != "format":
             found[name] = ("|".join(a), "|".join(b))
     return found
+
+
+def _handover_s(side: Sequence[Record]) -> float | None:
+    known = [record.metrics["handover_time"].value for record in side if "handover_time" in record.metrics]
+    return statistics.median(known) if known else None
 
 
 def _processor(record: Record) -> str:

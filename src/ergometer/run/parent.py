@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ergometer.analyze.metrics import Findings, step_metrics
+from ergometer.analyze.metrics import Findings, add_handover, step_metrics
 from ergometer.analyze.proof import Proof
 from ergometer.core import registry
 from ergometer.core.engine import Engine
@@ -23,6 +23,7 @@ from ergometer.core.sensor import read_text
 from ergometer.core.spec import Spec
 from ergometer.run.environment import probe_of, python_of
 from ergometer.run.finish import RAW, SPANS, RunDirectory, begin, ended, observe, store_record
+from ergometer.run.handover import handover_s
 from ergometer.run.interrupt import Interrupt
 from ergometer.run.launch import Held
 from ergometer.run.limit import MemoryGroup, make_group
@@ -202,6 +203,7 @@ class _Run:
         self.outcome = _Outcome()
         self.sampling: Sampling | None = None
         self.kills_before = kernel_kills()
+        self.handover_before = self._handover()
         limit = spec.budget.memory_bytes
         self.group: MemoryGroup | None = make_group(f"ergo-{run.id}", limit) if limit else None
         flags = (["--brief"] if brief else []) + ([str(bundle)] if bundle else [])
@@ -293,6 +295,7 @@ class _Run:
         if findings.metrics["peak_memory"].value <= 0:
             del findings.metrics["peak_memory"]
         observe(findings, samples, self.sampling, self.spec.period_s)
+        add_handover(findings, self.handover_before, self._handover())
         findings.metrics |= proof.metrics if proof else {}
         host = self.record.host | {"versions": self.record.host["versions"] | facts.get("versions", {})}
         if "threads" in facts:
@@ -300,6 +303,9 @@ class _Run:
         if self.group is not None:
             self.group.remove()
         return store_record(self.store, replace(ended(self.record, findings, status, reason), host=host))
+
+    def _handover(self) -> float | str:
+        return handover_s(self.spec.cores or os.sched_getaffinity(0))
 
     def _facts(self) -> dict[str, Any]:
         text = read_text(self.run.path / "worker.json")
