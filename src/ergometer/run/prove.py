@@ -66,7 +66,7 @@ def _place(spec: Spec) -> Path:
         "format": [FORMAT, 1],
         "engine": [spec.engine, spec.device, versions_of(spec.engine, spec.device)],
         "bounds": bounds_of(spec, registry.load("engines", spec.engine)()),
-        "model": [small.model, small.input, spec.classes, spec.options, spec.mode],
+        "model": [small.model, small.input, spec.classes, small.options, spec.mode],
     }
     return home() / "proofs" / f"{make_key(facts)}.json"
 
@@ -88,7 +88,9 @@ def rehearsed(spec: Spec) -> Spec:
         name = f"{base.name}:{base.rehearsal}" if base.rehearsal else name
         shape = _small(of_suite(name, None, spec.classes))
     batch = _MANY if spec.mode == "infer" and _precision(spec) != "float32" else BATCH
-    return replace(spec, model=name, input=shape, batch=batch, threads=1, cores=None, data="synthetic", data_dir=None)
+    options = {option: value for option, value in spec.options.items() if option != "memory"}  # no arithmetic
+    alone = replace(spec, threads=1, cores=None, data="synthetic", data_dir=None)
+    return replace(alone, model=name, input=shape, batch=batch, options=options)
 
 
 def _precision(spec: Spec) -> str:

@@ -11,6 +11,7 @@ from ergometer.core.dataset import Environment
 from ergometer.core.engine import LEARNING_RATE, MOMENTUM, Counts, Layer, Learning, MemoryParts, Step
 from ergometer.core.errors import UnavailableError, UsageError
 from ergometer.core.graph import RESULT, VELOCITY, Graph
+from ergometer.core.heap import is_glibc, keep_freed_memory
 from ergometer.core.model import Model, Pass
 from ergometer.core.probe import Probe
 from ergometer.core.span import Span
@@ -30,7 +31,7 @@ class Torch:
     options: ClassVar[dict[str, tuple[str, ...]]] = {
         "layout": ("contiguous", "channels_last"),
         "precision": ("float32", "tf32", "bf16"),
-    }
+    } | ({"memory": ("returned", "kept")} if is_glibc() else {})
     portable = False
     slow_start = False
     untraced = ""
@@ -82,6 +83,8 @@ class Torch:
         torch.manual_seed(spec.seed)
         if spec.threads is not None:
             torch.set_num_threads(spec.threads)
+        if spec.options.get("memory") == "kept":
+            keep_freed_memory()
         self.layers: list[tuple[str, str]] | None = None
         self.training = spec.mode == "train"
         self.device = torch.device(spec.device)
