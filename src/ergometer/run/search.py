@@ -21,6 +21,7 @@ from ergometer.run.tuned import Trial, Tuned
 
 GOALS = {"time": "step_time", "energy": "energy_per_step", "memory": "peak_memory"}
 UNITS = {"time": "s", "energy": "J", "memory": "B"}
+_AS_GOOD = 1.03
 _FAR = 3.0  # times the best: no setting makes up for that
 _FIRST_GUESS_S = 8.0  # what a trial takes, before one of its engine has been made
 _HANG, _HANG_S = 0.4, 10.0  # of the whole time, and at least: a trial that says nothing for so long is given up
@@ -45,6 +46,7 @@ class Search(ABC):
         self.lower_precision = lower_precision
         self.hang_s = max(_HANG_S, _HANG * limit_s)
         self.trials = list(out)
+        self.handover_s: float | None = None
         self.started = time.monotonic()
 
     @abstractmethod
@@ -56,20 +58,35 @@ class Search(ABC):
         return time.monotonic() - self.started
 
     def run(self, engines: Sequence[str]) -> Tuned:
-        specs = [replace(self.spec, engine=name, options=self.spec.source) for name in engines]
+        own = [replace(self.spec, engine=name, options=self.spec.source) for name in engines]
         # torch is what the others are compared with, and what compiles for minutes comes last.
-        specs.sort(key=lambda spec: (bool(registry.load("engines", spec.engine).slow_start), spec.engine != "torch"))
+        own.sort(key=lambda spec: (bool(registry.load("engines", spec.engine).slow_start), spec.engine != "torch"))
+        specs = [self._steady(spec) for spec in own]
+        specs += [spec for spec in own if spec.engine == "torch" and spec not in specs]  # what a user has by itself
         left = self.compare([Trial(spec=spec) for spec in specs])
         able = [trial for trial in self.trials if trial.values and not trial.failed]
         if not able:
             last = next((trial.why for trial in self.trials if trial.failed), "no engine works")
             raise UnavailableError(f"no setting could be measured in {self.limit_s:g} s: {last}.")
-        best = left[0] if left else min(able, key=self.cost)
+        best = self._steadier(left) if left else min(able, key=self.cost)
         for trial in able:
             trial.why = "" if trial is best else trial.why or self.worse
             if trial.why == self.worse and self.cost(trial) < self.cost(best):
                 trial.why = "behind in an earlier round"
-        return Tuned(spec=best.spec, goal=self.goal, trials=self.trials, took_s=self.took_s)
+        return Tuned(spec=best.spec, goal=self.goal, trials=self.trials, took_s=self.took_s, handover_s=self.handover_s)
+
+    def _steadier(self, order: Sequence[Trial]) -> Trial:
+        """The best, or its steady form if that is as good."""
+        best = order[0]
+        same = next((trial for trial in order if trial.spec == self._steady(best.spec)), best)
+        return same if self.cost(same) <= _AS_GOOD * self.cost(best) else best
+
+    def _steady(self, spec: Spec) -> Spec:
+        """The same with freed memory kept, if the engine can and nobody asked for little memory: otherwise chance
+        decides, in every process anew, whether large blocks are taken from the system in every step."""
+        able = spec.device == "cpu" and "memory" in registry.load("engines", spec.engine).options
+        free = self.goal != "memory" and not self.spec.budget.memory_bytes
+        return told(spec, "memory", "kept") if able and free else spec
 
     @property
     def worse(self) -> str:
@@ -86,11 +103,23 @@ class Search(ABC):
         return [trial for trial in trials if not trial.why]
 
     def settings(self, trials: Sequence[Trial]) -> list[Trial]:
-        """More of each engine, the best engine's first; those that would take minutes to prove are out at once."""
-        found = []
-        for trial in sorted(trials, key=self.cost):
-            slow = registry.load("engines", trial.spec.engine).slow_start
-            for spec in settings_of(trial.spec, self.lower_precision):
+        """What has not been tried: each of these, the best first, changed in one thing, and last of all with fewer
+        threads. Those that would take minutes to prove are out at once."""
+        order = [self._steady(trial.spec) for trial in sorted(trials, key=self.cost)]
+        allowed = {
+            "precision": self.lower_precision,
+            "accelerate": self.spec.device != "cpu",
+            "layout": True,
+            "memory": self.goal != "memory" and bool(self.spec.budget.memory_bytes),
+        }
+        names = [name for name, may in allowed.items() if may]
+        specs = [other for spec in order for other in other_options(spec, names)]
+        specs += [other for spec in order for other in fewer_threads(spec)]
+        tried, found = [trial.spec for trial in self.trials], []
+        for spec in specs:
+            if spec not in tried:
+                tried.append(spec)
+                slow = registry.load("engines", spec.engine).slow_start
                 found.append(Trial(spec=spec, why=unproved(spec) if slow and known_proof(spec) is None else ""))
         return found
 
@@ -147,19 +176,33 @@ def _is_nvidia(device: str) -> bool:
     return device == "cuda" or (device == "opencl" and driver.exists())
 
 
-def settings_of(spec: Spec, lower_precision: bool = False) -> list[Spec]:
-    """Beside its defaults: what the engine can be told (a lower precision if that is allowed, another placement or
-    layout), the large cores alone, and fewer threads."""
-    found = []
+def told(spec: Spec, name: str, value: str) -> Spec:
+    """The same with another option; what is the engine's default is not said."""
     choices = registry.load("engines", spec.engine).options
-    for name, told in (("precision", lower_precision), ("accelerate", spec.device != "cpu"), ("layout", True)):
-        values = choices.get(name, ())[1:] if told else ()
-        fitting = [value for value in values if value != "tf32" or _is_nvidia(spec.device)]
-        found += [replace(spec, options=spec.options | {name: value}) for value in fitting]
-    sizes = {core: size for core, size in capacities(sysroot()).items() if core in os.sched_getaffinity(0)}
+    chosen = spec.options | {name: value}
+    said = {one: chosen[one] for one, values in choices.items() if chosen.get(one, values[0]) != values[0]}
+    return replace(spec, options=spec.source | said)
+
+
+def other_options(spec: Spec, names: Sequence[str]) -> list[Spec]:
+    """The same with one of these options changed, where that can be."""
+    choices = registry.load("engines", spec.engine).options
+    found = [
+        told(spec, name, value)
+        for name in names
+        for value in choices.get(name, ())
+        if (value != "tf32" or _is_nvidia(spec.device)) and (name != "memory" or spec.device == "cpu")
+    ]
+    return [one for one in found if one != spec]
+
+
+def fewer_threads(spec: Spec) -> list[Spec]:
+    """The same on the large cores alone, with half the threads and with one."""
+    here = sorted(os.sched_getaffinity(0))
+    sizes = {core: size for core, size in capacities(sysroot()).items() if core in here}
     large = tuple(core for core, size in sizes.items() if size == max(sizes.values()))
-    if 0 < len(large) < len(sizes):
+    found = []
+    if 0 < len(large) < len(sizes) and spec.cores is None:
         found.append(replace(spec, cores=large, threads=len(large)))
-    here = len(os.sched_getaffinity(0))
-    counts = sorted({max(1, here // 2), 1} - {here}, reverse=True)
-    return found + [replace(spec, threads=count) for count in counts]
+    now = spec.threads or len(here)
+    return found + [replace(spec, threads=count) for count in sorted({max(1, now // 2), 1} - {now}, reverse=True)]

@@ -2,10 +2,14 @@
 
 What else happens on the device then slows all of them down alike; runs one after another differ by half on a shared
 machine. The engines begin with their own defaults; those far behind are closed, and more settings of the others join,
-the best engine's first. After every round those are closed that are further behind than so few turns can be wrong by.
+the best engine's first; then, after some rounds, those of what is left. After every round those are closed that are
+further behind than so few turns can be wrong by. The same setting may be some percent faster in one process than in
+the next, so a few that are left are loaded in others after some rounds. Where cores move (handover.py), what was found
+holds no longer, and the settings that were closed come back if there is time.
 """
 
 import math
+import os
 import statistics
 import tempfile
 import time
@@ -13,19 +17,23 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from ergometer.analyze.metrics import have_moved
 from ergometer.core.errors import ErgoError
 from ergometer.core.spec import Budget
+from ergometer.run.handover import handover_s
 from ergometer.run.limit import available_bytes
 from ergometer.run.search import Search
 from ergometer.run.tuned import Trial
 from ergometer.run.turns import Contestant, FailedError
 
-_TURN_S = 0.2
+_TURN_S = 0.1
 _USED = 0.97  # of the time: workers with gigabytes take a moment to end
-_ROUNDS_KEPT = 4  # for which time is left over
-_MOST_ROUNDS = 100
-_DOUBT = 2.0  # divided by the number of turns: how far behind one may be and still turn out to be the best
-_LONGER = 1.5  # times what is expected: the time that a first turn may take
+_LAP = 5  # rounds, after which those that are left are loaded in other processes
+_FEW = 0.2  # of the time that is left: what loading them may take
+_FEWEST_ROUNDS = 3  # before settings of what is left are tried, and for which time is left over
+_MOST_ROUNDS = 200
+_DOUBT = 1.5  # divided by the number of turns: how far behind one may be and still turn out to be the best
+_LONGER = 3.0  # times what is expected: the time that a first turn may take
 _ROOM = 2.0  # times the largest so far: memory that is left free for another
 
 
@@ -37,6 +45,7 @@ class SearchByTurns(Search):
     def compare(self, first: Sequence[Trial]) -> list[Trial]:
         self.loaded: dict[str, Contestant] = {}
         self.rounds: list[dict[str, float]] = []
+        self.lasted_s: dict[str, float] = {}
         with tempfile.TemporaryDirectory(prefix="ergo-tune-") as folder:
             self.folder = Path(folder)
             try:
@@ -50,6 +59,7 @@ class SearchByTurns(Search):
         return order
 
     def _in_turns(self, first: Sequence[Trial]) -> list[Trial]:
+        self.handover_s = self._handover_s()
         left = self._round(self._enter(first))
         near = self.near(left)
         for trial in left:
@@ -60,14 +70,57 @@ class SearchByTurns(Search):
             left = self._affordable(left)
             if len(left) < 2 or not self._fits(left):
                 break
+            handover_s = self._handover_s()
+            if have_moved(self.handover_s, handover_s):
+                del self.rounds[-1:]  # during which it happened
+                closed = [trial for trial in self.trials if trial.why == self.worse]
+                if not self._can_load(closed, left):
+                    break
+                left = self._begin_again(closed, left)
+            self.handover_s = handover_s
             left = self._undecided(self._round(left))
+            if len(self.rounds) == _FEWEST_ROUNDS:
+                left = self._left([*left, *self._enter(self.taken(self.settings(left)), left)])
+            if len(left) > 1 and len(self.rounds) % _LAP == 0:
+                left = self._in_other_processes(left)
         return left
+
+    def _handover_s(self) -> float | None:
+        found = handover_s(os.sched_getaffinity(0))
+        return None if isinstance(found, str) else found
+
+    def _begin_again(self, closed: Sequence[Trial], left: Sequence[Trial]) -> list[Trial]:
+        """Forget the rounds, and load what is closed."""
+        self.tell("cores moved, so the settings are compared anew")
+        self.rounds.clear()
+        for trial in left:
+            trial.values = trial.values[-1:]
+        for trial in closed:
+            trial.why = ""
+        return self._left([*left, *self._enter(sorted(closed, key=self.cost), left)])
+
+    def _in_other_processes(self, left: Sequence[Trial]) -> list[Trial]:
+        """The same, loaded anew, if that leaves time enough. Where free memory is in pieces, what is loaded first is
+        slower by some percent, so nobody is always the first."""
+        if not self._can_load(left) or sum(trial.took_s for trial in left) > _FEW * (self.limit_s - self.took_s):
+            return list(left)
+        for trial in left:
+            self._close(trial)
+        for trial in left if len(self.rounds) // _LAP % 2 else reversed(left):
+            self._load(trial, self.make_ready(trial))
+            self._turn(trial)
+        return self._left(left)
+
+    def _can_load(self, trials: Sequence[Trial], others: Sequence[Trial] = ()) -> bool:
+        """Whether there is time to load these, and for some rounds of them and of the others."""
+        needed_s = sum(trial.took_s for trial in trials) + _FEWEST_ROUNDS * self._turns_s([*trials, *others])
+        return self.took_s + needed_s <= _USED * self.limit_s
 
     def _enter(self, trials: Sequence[Trial], others: Sequence[Trial] = ()) -> list[Trial]:
         """Each loads and has its first turn, in its share of the time, unless it is the first of all. With others there
         already, time is left over for some rounds."""
         for number, trial in enumerate(trials):
-            kept_s = _ROUNDS_KEPT * self._turns_s(sorted(others, key=self.cost)[:2])
+            kept_s = _FEWEST_ROUNDS * self._turns_s(sorted(others, key=self.cost)[:2])
             if not self.has_time(trial, self.needs(trial) + kept_s):
                 continue
             self._make_room()
@@ -79,10 +132,10 @@ class SearchByTurns(Search):
             alone = not any(other.values for other in self.trials)
             self._load(trial, bundle)
             value = self._turn(trial, math.inf if alone else share_s)
-            trial.values += [] if value is None else [value]
+            trial.values = trial.values if value is None else [value]
             trial.took_s = time.monotonic() - begun
             self.say(trial)
-        return self._left(trials)
+        return [trial for trial in self._left(trials) if trial.text in self.loaded]
 
     def _load(self, trial: Trial, bundle: Path | None) -> None:
         spec = replace(trial.spec, trace_steps=0, budget=Budget(time_s=_TURN_S))
@@ -99,7 +152,9 @@ class SearchByTurns(Search):
         for trial in [*trials[at:], *trials[:at]]:
             if not self._fits([trial]):
                 return list(trials)
+            begun = time.monotonic()
             value = self._turn(trial)
+            self.lasted_s[trial.text] = time.monotonic() - begun
             if value is not None:
                 found[trial.text] = value
             elif not trial.failed:
@@ -124,8 +179,8 @@ class SearchByTurns(Search):
         return self.took_s + self._turns_s(trials) <= _USED * self.limit_s
 
     def _turns_s(self, trials: Sequence[Trial]) -> float:
-        """Seconds that a turn of each will take, at most."""
-        return sum(_TURN_S + trial.values[-1] for trial in trials)
+        """Seconds that a turn of each will take: what its last one took. Loading is not known before the second."""
+        return sum(self.lasted_s.get(trial.text, _TURN_S + trial.values[-1]) for trial in trials)
 
     def _behind(self, trial: Trial, others: Sequence[Trial]) -> float:
         """How many times the middle of the others it takes, in the rounds that all of them had."""
@@ -161,7 +216,7 @@ class SearchByTurns(Search):
     def _drop(self, trial: Trial) -> None:
         trial.why = self.worse
         self._close(trial)
-        self.tell(f"{trial.text}: {trial.why} in {len(trial.values)} turns")
+        self.tell(f"{trial.text}: {trial.why} in {len(trial.values)} turn{'s' if len(trial.values) > 1 else ''}")
 
     def _make_room(self) -> None:
         """Close the slowest until there is memory for another."""

@@ -3,13 +3,16 @@
 Only engines that are proved on the network take part.
 """
 
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from ergometer.analyze.metrics import have_moved
 from ergometer.core import registry
 from ergometer.core.errors import ErgoError, UnavailableError
 from ergometer.core.spec import Spec
 from ergometer.run.environment import probe_of
+from ergometer.run.handover import handover_s
 from ergometer.run.interrupt import Interrupt
 from ergometer.run.lowering import StoppedError
 from ergometer.run.prove import known_proof, proof_of
@@ -41,6 +44,7 @@ def tuned(
     path = place_of(spec, goal, usable, lower_precision)
     known = None if anew else recall(path, spec, goal, usable, lower_precision)
     if known is not None:
+        _warn_if_moved(known, tell)
         return known
     proved = _proved(spec, usable, reasons, interrupt, tell)
     if not proved:
@@ -62,6 +66,15 @@ def tuned(
         found = search.run(proved)
     remember(path, found)
     return found
+
+
+def _warn_if_moved(known: Tuned, tell: Tell) -> None:
+    now_s = handover_s(os.sched_getaffinity(0))
+    if known.handover_s and not isinstance(now_s, str) and have_moved(known.handover_s, now_s):
+        tell(
+            f"cores moved: from one to another and back took {known.handover_s * 1e9:.0f} ns in the search and takes "
+            f"{now_s * 1e9:.0f} ns now, so another setting may be best (ergo tune --again)"
+        )
 
 
 def _usable(spec: Spec, engines: Sequence[str]) -> tuple[list[str], dict[str, str]]:

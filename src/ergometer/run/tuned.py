@@ -17,8 +17,9 @@ from ergometer.run.host import fingerprint
 from ergometer.run.lowering import make_key
 from ergometer.store.home import home, write_json
 
-# Format 1 (2026-11): the first. Format 2 (2026-11): trials have notes. Format 3 (2026-11): they take turns.
-FORMAT = 3
+# Format 1 (2026-11): the first. Format 2 (2026-11): trials have notes. Format 3 (2026-11): they take turns. Format 4
+# (2026-11): loaded anew for each, and freed memory may be kept.
+FORMAT = 4
 # Of several runs the middle one; of two the quicker, since on a shared machine some take twice the time of others.
 _OF_RUNS: dict[str, Callable[[Iterable[float]], float]] = {
     "time": statistics.median_low,
@@ -51,12 +52,14 @@ class Trial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuned:
-    """The best setting, and how it was found. remembered: from an earlier search."""
+    """The best setting, and how it was found. handover_s: from one core to another and back, when it was found; None if
+    that is not known. remembered: from an earlier search."""
 
     spec: Spec
     goal: str
     trials: list[Trial]
     took_s: float
+    handover_s: float | None = None
     remembered: bool = False
 
 
@@ -82,7 +85,7 @@ def place_of(spec: Spec, goal: str, engines: Sequence[str], lower_precision: boo
 def remember(path: Path, found: Tuned) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     trials = [asdict(trial) | {"spec": setting_of(trial.spec)} for trial in found.trials]
-    chosen = setting_of(found.spec) | {"took_s": found.took_s, "goal": found.goal}
+    chosen = setting_of(found.spec) | {"took_s": found.took_s, "goal": found.goal, "handover_s": found.handover_s}
     write_json(path, {"format": FORMAT, "chosen": chosen, "trials": trials})
 
 
@@ -98,19 +101,19 @@ def recall(path: Path, spec: Spec, goal: str, usable: Sequence[str], lower_preci
             Trial(
                 **item
                 | {"spec": _checked(item["spec"], spec), "values": _numbers(item["values"])}
-                | {"ratio": None if item["ratio"] is None else _numbers([item["ratio"]])[0]}
+                | {"ratio": _number(item["ratio"])}
             )
             for item in data["trials"]
         ]
         chosen = _checked(data["chosen"], spec)
         if chosen.engine not in usable or ("precision" in chosen.options and not lower_precision):
             return None
-        took_s = float(data["chosen"]["took_s"])
+        took_s, handover_s = float(data["chosen"]["took_s"]), _number(data["chosen"]["handover_s"])
         if [trial.spec for trial in trials if trial.values and not trial.why] != [chosen]:
             return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, ErgoError):
         return None
-    return Tuned(spec=chosen, goal=goal, trials=trials, took_s=took_s, remembered=True)
+    return Tuned(spec=chosen, goal=goal, trials=trials, took_s=took_s, handover_s=handover_s, remembered=True)
 
 
 def _numbers(values: list[Any]) -> list[float]:
@@ -118,6 +121,10 @@ def _numbers(values: list[Any]) -> list[float]:
     if not all(0 < value < math.inf for value in found):
         raise ValueError("costs")
     return found
+
+
+def _number(value: Any) -> float | None:
+    return None if value is None else _numbers([value])[0]
 
 
 def _checked(item: dict[str, Any], spec: Spec) -> Spec:

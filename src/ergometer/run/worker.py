@@ -9,10 +9,13 @@ it, no more. --turns: step for a moment and tell the time, for every byte that c
 """
 
 import dataclasses
+import gc
 import json
 import math
 import os
+import random
 import re
+import resource
 import signal
 import statistics
 import sys
@@ -30,6 +33,7 @@ from ergometer.core.clock import now_ns
 from ergometer.core.dataset import Dataset, Request
 from ergometer.core.engine import Engine
 from ergometer.core.errors import ErgoError, StoreError, UnavailableError, UsageError
+from ergometer.core.heap import is_glibc, return_freed_memory
 from ergometer.core.model import Model
 from ergometer.core.span import Span
 from ergometer.core.spec import Spec
@@ -43,6 +47,8 @@ _FEWEST_STEPS = 20
 _SHORTEST_S = 1.5  # so that a power sensor of 100 ms resolves the whole
 _MOST_WARMUP = 200
 _TELL_NS = 250_000_000
+_PAD_BYTES = 1 << 18
+_QUICK = 5  # turns: a network that loads in less time is loaded anew for every one
 
 
 class StoppedError(Exception):
@@ -59,6 +65,7 @@ class Worker:
         self._stage = ("start", now_ns())
         self._keep_going = False
         self._told_ns = 0
+        self._pads: list[bytearray] = []
         # Stamps of the timed steps. Not a list of objects: the worker's own memory is part of what is measured.
         self._marks = array("q")
         self._loads = array("q")
@@ -87,18 +94,19 @@ class Worker:
     def measure(self) -> None:
         spec = self.spec
         self.stage("load")
-        engine: Engine = registry.load("engines", spec.engine)()
-        engine.prepare()
+        self.engine: Engine = registry.load("engines", spec.engine)()
+        self.engine.prepare()
         baseline = resident_bytes("VmRSS")
-        model = self._model()
+        self.model = self._model()
         dataset: Dataset = registry.load("data", spec.data)
-        self.stream = dataset.open(
-            Request(fields=model.fields(), batch=spec.batch, seed=spec.seed, folder=folder_of(dataset, spec.data_dir))
-        )
-        environment = self.stream if hasattr(self.stream, "play") else None
-        self._fixed = self.stream.fixed or environment is not None
+        folder = folder_of(dataset, spec.data_dir)
+        request = Request(fields=self.model.fields(), batch=spec.batch, seed=spec.seed, folder=folder)
+        self.stream = dataset.open(request)
+        self.environment = self.stream if hasattr(self.stream, "play") else None
+        self._fixed = self.stream.fixed or self.environment is not None
         try:
-            engine.load(spec, model, self.stream.batch(), environment)
+            self._load()
+            engine = self.engine
             self.facts |= {"threads": engine.threads(), "remarks": engine.remarks}
             self.stage("first step")
             if self.turns is not None and spec.mode == "train":
@@ -112,7 +120,8 @@ class Worker:
                     self.end("not_learning", self.facts["learning"]["reason"])
                     return
             if self.turns is not None:
-                self._take_turns(engine, self.turns)
+                del engine  # it is replaced
+                self._take_turns(self.turns)
                 return
             self._time(engine)
             self.facts["memory"] = {"baseline": baseline, "peak": resident_bytes("VmHWM")}
@@ -128,11 +137,16 @@ class Worker:
         except MemoryError as error:
             self.end("out_of_memory", str(error) or "memory ran out")
         except Exception as error:
-            if not engine.out_of_memory(error):
+            if not self.engine.out_of_memory(error):
                 raise
             self.end("out_of_memory", str(error).splitlines()[0])
         finally:
-            self.facts["versions"] = engine.versions()
+            self.facts["versions"] = self.engine.versions()
+
+    def _load(self) -> None:
+        begun_ns = now_ns()
+        self.engine.load(self.spec, self.model, self.stream.batch(), self.environment)
+        self._load_ns = now_ns() - begun_ns
 
     def _model(self) -> Model:
         if self.bundle is not None:
@@ -156,6 +170,7 @@ class Worker:
         check_at = _FEWEST_STEPS
         end_ns = now_ns() + int(budget_s * 1e9)
         shortest_ns = now_ns() + int(min(_SHORTEST_S, budget_s) * 1e9)
+        before = resource.getrusage(resource.RUSAGE_SELF)
         while not self.stop:
             self._next_batch(engine)
             step = engine.step()
@@ -172,8 +187,22 @@ class Worker:
                 if spread(times) <= TARGET:
                     break
                 check_at = count + max(1, count // 10)
+        self._keep_usage(engine, before)
         if not self.stop:
             self._check_loss(engine, len(times))
+
+    def _keep_usage(self, engine: Engine, before: resource.struct_rusage) -> None:
+        """What the timed steps asked of the system, and the setting that asks for less, if there is one."""
+        after = resource.getrusage(resource.RUSAGE_SELF)
+        kernel_s = after.ru_stime - before.ru_stime
+        self.facts["usage"] = {
+            "page_faults": after.ru_minflt - before.ru_minflt,
+            "kernel_s": kernel_s,
+            "cpu_s": kernel_s + after.ru_utime - before.ru_utime,
+        }
+        kept = replace(self.spec, options=self.spec.options | {"memory": "kept"})
+        if self.spec.device == "cpu" and "memory" in engine.options and kept != self.spec:
+            self.facts["usage"]["remedy"] = f"--engine {kept.engine_text}"
 
     def _check_loss(self, engine: Engine, count: int) -> None:
         if self.spec.mode == "train":
@@ -184,21 +213,40 @@ class Worker:
                     f"the loss became {sum(finals)} after {count} steps: these times are not of training"
                 )
 
-    def _take_turns(self, engine: Engine, asked: int) -> None:
-        """The first step of a turn does not count, unless a turn has one alone: others have had the caches."""
-        turn_s, turns, steps = self.spec.budget.time_s or DEFAULT_TIME_S, 0, 0
+    def _take_turns(self, asked: int) -> None:
+        """The first step of a turn does not count, unless a turn has one alone: others have had the caches.
+
+        Where memory happens to lie makes a network faster or slower by some percent for as long as it is loaded, so it
+        is loaded anew for every turn if that is quick.
+        """
+        turn_ns, turns, steps = int((self.spec.budget.time_s or DEFAULT_TIME_S) * 1e9), 0, 0
         self.stage("turns")
         while os.read(asked, 1):
+            if turns and self._load_ns <= _QUICK * turn_ns:
+                self._load_anew()
             times: list[float] = []
-            end_ns = now_ns() + int(turn_s * 1e9)
+            end_ns = now_ns() + turn_ns
             while not times or now_ns() < end_ns:
-                self._next_batch(engine)
-                step = engine.step()
+                self._next_batch(self.engine)
+                step = self.engine.step()
                 times.append((step.marks[-1] - step.marks[0]) * 1e-9)
             turns, steps = turns + 1, steps + len(times)
             if turns == 2:
-                self._check_loss(engine, steps)
+                self._check_loss(self.engine, steps)
             self.say("turn", step_s=statistics.median(times[1:] or times))
+
+    def _load_anew(self) -> None:
+        """In other pages than before, and at another offset, as in another process."""
+        kind = type(self.engine)
+        self.engine.close()
+        del self.engine  # before there is another: two may not fit
+        gc.collect()
+        if is_glibc():
+            return_freed_memory()
+        self._pads.append(bytearray(random.randrange(_PAD_BYTES)))
+        self.engine = kind()
+        self._load()
+        self.engine.step()
 
     def _next_batch(self, engine: Engine) -> None:
         """Load the next batch, outside of the step: what that takes is measured apart."""

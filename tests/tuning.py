@@ -1,0 +1,98 @@
+"""A device on which searches for the best setting are made up: a step costs what it is told."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ergometer.core.probe import Probe
+from ergometer.core.record import Metric, Record
+from ergometer.core.spec import Budget, Spec
+from ergometer.run import search as searching
+from ergometer.run import search_by_runs, search_by_turns, tune, tuned
+from ergometer.run.turns import FailedError
+
+SPEC = Spec(model="lenet", batch=8)
+FITTING = replace(SPEC, budget=Budget(memory_bytes=10**15))  # by whole runs instead of turns
+ENGINES = ["torch", "mnn", "litert"]
+Costs = Callable[[Spec], float]
+
+
+class Device:
+    """A device on which a step costs what it is told, and time passes only in runs and turns."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, costs: Costs, *, start_s: float = 2.0):
+        self.costs, self.start_s, self.now, self.ran = costs, start_s, 0.0, list[Spec]()
+        self.versions = {"mnn": "1"}
+        self.room, self.held, self.most = 1e12, 0.0, 0.0
+        monkeypatch.setattr(search_by_runs, "run_spec", self.run)
+        monkeypatch.setattr(search_by_turns, "Contestant", lambda spec, *_: Contestant(self, spec))
+        self.handover_at: Callable[[float], float | str] = lambda now: 1e-7
+        self.luck: Callable[[int], float] = lambda process: 1.0
+        for module in (search_by_turns, tune):
+            monkeypatch.setattr(module, "handover_s", lambda cores: self.handover_at(self.now))
+        monkeypatch.setattr(search_by_turns, "available_bytes", lambda: self.room - self.held)
+        monkeypatch.setattr(searching.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(tune, "probe_of", lambda name, device: Probe(name in ENGINES, "not here"))
+        monkeypatch.setattr(tuned, "versions_of", lambda name, device: {name: self.versions.get(name, "1")})
+        monkeypatch.setattr(tune, "known_proof", lambda spec: _Proved())
+        monkeypatch.setattr(searching, "known_proof", lambda spec: _Proved())
+        monkeypatch.setattr(searching, "prepare", lambda spec, watch, interrupt: (None, None))
+        monkeypatch.setattr(searching.os, "sched_getaffinity", lambda pid: set(range(4)))
+        monkeypatch.setattr(searching, "capacities", lambda root: {})
+
+    def run(self, spec: Spec, store: Any, watch: Any, interrupt: Any, **_: Any) -> Record:
+        self.ran.append(spec)
+        step_s = self.costs(spec)
+        self.now += self.start_s + max(step_s, spec.budget.time_s or 0) * 1.5
+        record = Record(id="r", spec=spec, status="ok", started_at="")
+        if step_s < 0:
+            self.now += 2 * abs(step_s)
+            return replace(record, status="failed", reason="the driver crashed")
+        memory = 1e9 / step_s if spec.engine == "torch" else 1e8
+        limit = spec.budget.memory_bytes
+        if limit and memory > limit:
+            return replace(record, status="out_of_memory", reason="killed")
+        metrics = {
+            "step_time": Metric(value=step_s, unit="s"),
+            "peak_memory": Metric(value=memory, unit="B", source="counter"),
+        }
+        return replace(record, metrics=metrics, absent={"energy_per_step": "no power sensor"})
+
+
+class Contestant:
+    """A worker on that device, which takes 1 GB; negative costs are crashes."""
+
+    def __init__(self, device: Device, spec: Spec):
+        self.device, self.spec, self.load_s = device, spec, device.start_s
+        self.luck = device.luck(len(device.ran))
+        device.ran.append(spec)
+        device.held += 1e9
+        device.most = max(device.most, device.held)
+
+    def turn(self, hang_s: float, end_by: float) -> float:
+        step_s = self.device.costs(self.spec) * self.luck
+        turn_s = self.spec.budget.time_s or 0.0
+        self.device.now += self.load_s + max(abs(step_s), math.ceil(turn_s / abs(step_s)) * abs(step_s))
+        self.load_s = 0.0
+        if step_s < 0:
+            raise FailedError("failed: the driver crashed")
+        if self.device.now > end_by:
+            raise FailedError("the worker took longer than was left for it")
+        return step_s
+
+    def resident_bytes(self) -> int:
+        return 10**9
+
+    def close(self) -> None:
+        self.device.held -= 1e9
+
+
+class _Proved:
+    reason = ""
+
+
+def by_table(table: dict[tuple[str, int | None], float], default: float = 1.0) -> Costs:
+    return lambda spec: table.get((spec.engine, spec.threads), default)
