@@ -11,8 +11,8 @@ still within it.
 
 The host of a virtual machine moves its cores: what is best for two threads when they are near may take twice as long
 when they are far (docs/benchmarks.md). So what counts is only what was measured while they were as near as when the
-search ended; where they do not come back for two minutes, all of the case is done again. Engines take part that are
-proved without minutes of compiling. Leave the machine to it.
+search ended. Where they stay elsewhere, there is another search for that distance; the first that has been compared
+with all others counts. Engines take part that are proved without minutes of compiling. Leave the machine to it.
 """
 
 import argparse
@@ -61,29 +61,36 @@ HANG_S = 300.0
 NEAR = 0.93  # chosen over other, in the better of two pairs of processes: more pairs could show the other to be better
 AGAIN = 0.75  # the same, in one pair: another could show that
 FAR = 0.5  # the same, in the first turn: none could
-PATIENCE_S, PAUSE_S = 120.0, 2.0  # until the cores come back to where they were
-ATTEMPTS = 6
+PATIENCE_S, PAUSE_S = 15.0, 1.0  # until the cores come back to where they were
+LONGEST_CASE_S = 2400.0
 
 
 class MovedError(Exception):
-    """The cores do not come back to where they were in the search."""
+    """The cores stay elsewhere than in the search."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Rival:
-    """Another setting. ratios: the step time of what was chosen over its own, one for each double pair of processes;
-    where it is clearly behind, that of its first pair alone."""
+    """Another setting. The step time of what was chosen over its own: in one pair of processes (looks, at most two) and
+    in each double pair (ratios); none of the latter where it is clearly behind."""
 
     spec: Spec
+    looks: list[float] = field(default_factory=list)
     ratios: list[float] = field(default_factory=list)
 
     @property
     def middle(self) -> float:
-        return statistics.median(self.ratios)
+        return statistics.median(self.ratios) if self.ratios else max(self.looks)
+
+    @property
+    def is_near(self) -> bool:
+        return max(self.looks) > NEAR
 
     @property
     def interval(self) -> tuple[float, float]:
         """Of fewer pairs than an interval takes, which were clear enough, the ratio itself."""
+        if len(self.ratios) < FEWEST:
+            return self.middle, self.middle
         _, low, high = median_interval(self.ratios)
         return (self.middle, self.middle) if low is None or high is None else (low, high)
 
@@ -126,10 +133,12 @@ def handover() -> float:
 
 
 class Bench:
-    """One network and batch. handover_s: as in the search."""
+    """What a search chose, and the others. handover_s: as in the search."""
 
-    def __init__(self, interrupt: Interrupt, found: Tuned):
-        self.interrupt, self.chosen, self.handover_s = interrupt, found.spec, found.handover_s or handover()
+    def __init__(self, found: Tuned, others: list[Spec], interrupt: Interrupt):
+        self.found, self.interrupt = found, interrupt
+        self.chosen, self.handover_s = found.spec, found.handover_s or handover()
+        self.rivals = [Rival(one) for one in others if one != found.spec]
         self.turned_away = 0
 
     @contextmanager
@@ -165,35 +174,24 @@ class Bench:
             found.append(times[chosen] / times[other])
         return statistics.median(found)
 
-    def look(self, others: list[Spec]) -> list[Rival]:
-        """Of each other setting a ratio, from a few turns; one that fails is left out, and said."""
-        found = []
-        with self.loaded(self.chosen) as best:
-            for spec in others:
-                try:
-                    with self.loaded(spec) as other:
-                        found.append(Rival(spec, [self.ratio(best, other, FEW)]))
-                except (FailedError, UnavailableError) as error:
-                    print(f"# {describe_setting(spec)} is left out: {error}", flush=True)
-        return found
-
-    def rivals(self, others: list[Spec], pairs: int) -> list[Rival]:
-        """The other settings, each in as many pairs of processes as it takes to be clear."""
-        first = self.look(others)
-        again = {
-            describe_setting(rival.spec): rival for rival in self.look([r.spec for r in first if r.middle > AGAIN])
-        }
-        found = []
-        for rival in first:
-            second = again.get(describe_setting(rival.spec), rival)
-            if max(rival.middle, second.middle) <= NEAR:
-                found.append(max(rival, second, key=lambda look: look.middle))
-                continue
-            rival = Rival(rival.spec)
-            while len(rival.ratios) < pairs or (rival.is_open and len(rival.ratios) < MOST):
+    def go_on(self, pairs: int) -> None:
+        """Until each of the others is clear; where the cores move before, it can go on later."""
+        self.look([rival for rival in self.rivals if not rival.looks])
+        self.look([rival for rival in self.rivals if len(rival.looks) == 1 and rival.middle > AGAIN])
+        for rival in self.rivals:
+            while rival.is_near and (len(rival.ratios) < pairs or (rival.is_open and len(rival.ratios) < MOST)):
                 rival.ratios.append(self.in_both_orders(rival.spec))
-            found.append(rival)
-        return found
+
+    def look(self, rivals: list[Rival]) -> None:
+        """At each for a few turns; one that fails is left out, and said."""
+        with self.loaded(self.chosen) as best:
+            for rival in rivals:
+                try:
+                    with self.loaded(rival.spec) as other:
+                        rival.looks.append(self.ratio(best, other, FEW))
+                except (FailedError, UnavailableError) as error:
+                    self.rivals.remove(rival)
+                    print(f"# {describe_setting(rival.spec)} is left out: {error}", flush=True)
 
     def in_both_orders(self, spec: Spec) -> float:
         """Of two processes that run the same, the one that was loaded first takes 3 to 5 % longer on some machines."""
@@ -203,13 +201,26 @@ class Bench:
             return math.sqrt(first * self.ratio(chosen, other, ROUNDS))
 
 
-def attempt(spec: Spec, others: list[Spec], pairs: int, interrupt: Interrupt) -> tuple[Tuned, Bench, list[Rival]]:
-    """A search and what it is compared with, while the cores do not move for long."""
-    found = tune.tuned(
-        spec, goal="time", engines=[], interrupt=interrupt, tell=lambda _: None, limit_s=LONGEST_S, anew=True
-    )
-    bench = Bench(interrupt, found)
-    return found, bench, bench.rivals([one for one in others if one != found.spec], pairs)
+def bench_of(spec: Spec, others: list[Spec], pairs: int, interrupt: Interrupt) -> Bench | None:
+    """A search, and what it chose compared with the others; a search of its own for each distance of the cores that
+    lasts, and the first that is through counts. None if that takes too long."""
+    benches: list[Bench] = []
+    started = time.monotonic()
+    while time.monotonic() - started < LONGEST_CASE_S:
+        now_s = handover()
+        bench = next((one for one in benches if not have_moved(one.handover_s, now_s)), None)
+        if bench is None:
+            found = tune.tuned(
+                spec, goal="time", engines=[], interrupt=interrupt, tell=lambda _: None, limit_s=LONGEST_S, anew=True
+            )
+            bench = Bench(found, others, interrupt)
+            benches.append(bench)
+        try:
+            bench.go_on(pairs)
+            return bench
+        except MovedError:
+            print(f"# the cores are no longer {bench.handover_s * 1e9:.0f} ns apart", flush=True)
+    return None
 
 
 def measure(model: str, batch: int, pairs: int) -> str:
@@ -217,15 +228,11 @@ def measure(model: str, batch: int, pairs: int) -> str:
     spec = Spec(model=model, engine="torch", batch=batch)
     with Interrupt() as interrupt:
         everything = settings(spec)  # proves the engines, which is not part of the search
-        for _ in range(ATTEMPTS):
-            try:
-                found, bench, rivals = attempt(spec, everything, pairs, interrupt)
-                break
-            except MovedError:
-                print(f"# {model} batch {batch}: the cores moved and did not come back; again", flush=True)
-        else:
-            print(f"{model} batch {batch}: open", flush=True)
-            return "open"
+        bench = bench_of(spec, everything, pairs, interrupt)
+    if bench is None:
+        print(f"{model} batch {batch}: open, the cores moved for {LONGEST_CASE_S:g} s", flush=True)
+        return "open"
+    found, rivals = bench.found, bench.rivals
     nearest = max(rivals, key=lambda rival: (rival.interval[0] > SLOWER, rival.is_open, rival.middle))
     missed = nearest.interval[0] > SLOWER or found.took_s > LONGEST_S
     ended = "MISSED" if missed else "open" if nearest.is_open else "held"
