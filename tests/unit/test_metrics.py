@@ -95,3 +95,15 @@ def test_the_observer_is_described() -> None:
     assert found["observer.rate"].value == pytest.approx(100)
     assert found["observer.jitter"].value == pytest.approx(0, abs=1e-9)
     assert found["observer.cpu"].value == pytest.approx(1.5)
+
+
+def test_freed_memory_that_is_taken_anew_is_told_with_the_remedy() -> None:
+    usage = {"page_faults": 50_000, "kernel_s": 0.2, "cpu_s": 1.0, "remedy": "--engine torch:memory=kept"}
+    assert "5000 a step, 20 % of the CPU time" in doubts([10.0] * 10, usage=usage)
+    assert "torch:memory=kept" in doubts([10.0] * 10, usage=usage)
+    for quiet in ({"page_faults": 900}, {"kernel_s": 0.04}):
+        assert "page faults" not in doubts([10.0] * 10, usage=usage | quiet)
+    del usage["remedy"]
+    assert "page faults" not in doubts([10.0] * 10, usage=usage)
+    found = step_metrics(SPEC, steps([10.0] * 10), NOTHING, {"usage": usage}).metrics
+    assert found["page_faults"].value == 5000 and found["kernel_time_per_step"].value == pytest.approx(0.02)
