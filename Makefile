@@ -78,7 +78,7 @@ bench-gpu: setup
 	$(BIN)/python benchmarks/acceleration.py
 	$(BIN)/python benchmarks/acceleration.py --precision tf32 --place both
 
-# What `ergo tune` chooses against every other setting, thirty times: about two hours of a quiet machine.
+# What `ergo tune` chooses against every other setting, thirty times: three hours of a quiet machine, more where its host moves cores.
 bench-tune: setup engines
 	$(BIN)/python benchmarks/tune.py
 

@@ -184,6 +184,8 @@ class Bench:
 
     def look(self, rivals: list[Rival]) -> None:
         """At each for a few turns; one that fails is left out, and said."""
+        if not rivals:
+            return
         with self.loaded(self.chosen) as best:
             for rival in rivals:
                 try:
@@ -210,6 +212,9 @@ def bench_of(spec: Spec, others: list[Spec], pairs: int, interrupt: Interrupt) -
         now_s = handover()
         bench = next((one for one in benches if not have_moved(one.handover_s, now_s)), None)
         if bench is None:
+            time.sleep(PAUSE_S)
+            if have_moved(handover(), now_s):  # that was a moment, which is not worth a search
+                continue
             found = tune.tuned(
                 spec, goal="time", engines=[], interrupt=interrupt, tell=lambda _: None, limit_s=LONGEST_S, anew=True
             )
