@@ -61,7 +61,7 @@ class Search(ABC):
         own = [replace(self.spec, engine=name, options=self.spec.source) for name in engines]
         # torch is what the others are compared with, and what compiles for minutes comes last.
         own.sort(key=lambda spec: (bool(registry.load("engines", spec.engine).slow_start), spec.engine != "torch"))
-        specs = [self._steady(spec) for spec in own]
+        specs = [self.steady(spec) for spec in own]
         specs += [spec for spec in own if spec.engine == "torch" and spec not in specs]  # what a user has by itself
         left = self.compare([Trial(spec=spec) for spec in specs])
         able = [trial for trial in self.trials if trial.values and not trial.failed]
@@ -78,10 +78,10 @@ class Search(ABC):
     def _steadier(self, order: Sequence[Trial]) -> Trial:
         """The best, or its steady form if that is as good."""
         best = order[0]
-        same = next((trial for trial in order if trial.spec == self._steady(best.spec)), best)
+        same = next((trial for trial in order if trial.spec == self.steady(best.spec)), best)
         return same if self.cost(same) <= _AS_GOOD * self.cost(best) else best
 
-    def _steady(self, spec: Spec) -> Spec:
+    def steady(self, spec: Spec) -> Spec:
         """The same with freed memory kept, if the engine can and nobody asked for little memory: otherwise chance
         decides, in every process anew, whether large blocks are taken from the system in every step."""
         able = spec.device == "cpu" and "memory" in registry.load("engines", spec.engine).options
@@ -104,8 +104,10 @@ class Search(ABC):
 
     def settings(self, trials: Sequence[Trial]) -> list[Trial]:
         """What has not been tried: each of these, the best first, changed in one thing, and last of all with fewer
-        threads. Those that would take minutes to prove are out at once."""
-        order = [self._steady(trial.spec) for trial in sorted(trials, key=self.cost)]
+        threads."""
+        return self.with_options(trials) + self.with_fewer_threads(trials)
+
+    def with_options(self, trials: Sequence[Trial]) -> list[Trial]:
         allowed = {
             "precision": self.lower_precision,
             "accelerate": self.spec.device != "cpu",
@@ -113,8 +115,16 @@ class Search(ABC):
             "memory": self.goal != "memory" and bool(self.spec.budget.memory_bytes),
         }
         names = [name for name, may in allowed.items() if may]
-        specs = [other for spec in order for other in other_options(spec, names)]
-        specs += [other for spec in order for other in fewer_threads(spec)]
+        return self._untried([other for spec in self._in_order(trials) for other in other_options(spec, names)])
+
+    def with_fewer_threads(self, trials: Sequence[Trial]) -> list[Trial]:
+        return self._untried([other for spec in self._in_order(trials) for other in fewer_threads(spec)])
+
+    def _in_order(self, trials: Sequence[Trial]) -> list[Spec]:
+        return [self.steady(trial.spec) for trial in sorted(trials, key=self.cost)]
+
+    def _untried(self, specs: Sequence[Spec]) -> list[Trial]:
+        """Those that would take minutes to prove are out at once."""
         tried, found = [trial.spec for trial in self.trials], []
         for spec in specs:
             if spec not in tried:

@@ -30,10 +30,12 @@ _TURN_S = 0.1
 _USED = 0.97  # of the time: workers with gigabytes take a moment to end
 _LAP = 5  # rounds, after which those that are left are loaded in other processes
 _FEW = 0.2  # of the time that is left: what loading them may take
+_KEPT = 0.4  # of the time: what is left over for rounds by settings that are rarely the best
 _FEWEST_ROUNDS = 3  # before settings of what is left are tried, and for which time is left over
 _MOST_ROUNDS = 200
+_STEPS = 4  # that a turn takes, with loading, for all that is known before
 _DOUBT = 1.5  # divided by the number of turns: how far behind one may be and still turn out to be the best
-_LONGER = 3.0  # times what is expected: the time that a first turn may take
+_LONGER = 1.5  # times what the others took: the time that a first turn may take
 _ROOM = 2.0  # times the largest so far: memory that is left free for another
 
 
@@ -60,29 +62,35 @@ class SearchByTurns(Search):
 
     def _in_turns(self, first: Sequence[Trial]) -> list[Trial]:
         self.handover_s = self._handover_s()
-        left = self._round(self._enter(first))
-        near = self.near(left)
-        for trial in left:
-            if trial.why:
-                self._close(trial)
-        left = self._left([*near, *self._enter(self.taken(self.settings(near)), near)])
+        plain = [trial for trial in first if self.steady(trial.spec) != trial.spec]
+        left = self._near(self._enter([trial for trial in first if trial not in plain]))
+        left = self._near([*left, *self._enter(self.taken(self.with_options(left)), left)])
+        more = [*plain, *self.taken(self.with_fewer_threads(left))]
+        left = self._left([*left, *self._enter(more, left, _KEPT * self.limit_s)])
         for _ in range(_MOST_ROUNDS):
-            left = self._affordable(left)
+            left = self._affordable(self._undecided(left))
             if len(left) < 2 or not self._fits(left):
                 break
             handover_s = self._handover_s()
             if have_moved(self.handover_s, handover_s):
                 del self.rounds[-1:]  # during which it happened
                 closed = [trial for trial in self.trials if trial.why == self.worse]
-                if not self._can_load(closed, left):
+                if self.rounds and not self._can_load(closed, left):
                     break
                 left = self._begin_again(closed, left)
             self.handover_s = handover_s
-            left = self._undecided(self._round(left))
+            left = self._round(left)
             if len(self.rounds) == _FEWEST_ROUNDS:
                 left = self._left([*left, *self._enter(self.taken(self.settings(left)), left)])
             if len(left) > 1 and len(self.rounds) % _LAP == 0:
                 left = self._in_other_processes(left)
+        return left
+
+    def _near(self, trials: Sequence[Trial]) -> list[Trial]:
+        left = self.near(self._left(trials))
+        for trial in trials:
+            if trial.why:
+                self._close(trial)
         return left
 
     def _handover_s(self) -> float | None:
@@ -116,22 +124,24 @@ class SearchByTurns(Search):
         needed_s = sum(trial.took_s for trial in trials) + _FEWEST_ROUNDS * self._turns_s([*trials, *others])
         return self.took_s + needed_s <= _USED * self.limit_s
 
-    def _enter(self, trials: Sequence[Trial], others: Sequence[Trial] = ()) -> list[Trial]:
+    def _enter(self, trials: Sequence[Trial], others: Sequence[Trial] = (), kept_s: float = 0.0) -> list[Trial]:
         """Each loads and has its first turn, in its share of the time, unless it is the first of all. With others there
-        already, time is left over for some rounds."""
+        already, time is left over for some rounds, and so much at least."""
+        rounds_s = _FEWEST_ROUNDS * sum(sorted(_TURN_S + self.cost(other) for other in others)[:2])
         for number, trial in enumerate(trials):
-            kept_s = _FEWEST_ROUNDS * self._turns_s(sorted(others, key=self.cost)[:2])
-            if not self.has_time(trial, self.needs(trial) + kept_s):
+            if not self.has_time(trial, self.needs(trial) + max(rounds_s, kept_s)):
                 continue
             self._make_room()
             bundle = self.make_ready(trial)
             if trial.failed:
                 continue
             begun = time.monotonic()
-            share_s = max((self.limit_s - self.took_s) / (len(trials) - number), _LONGER * self.needs(trial))
+            share_s = ((1 - _KEPT) * self.limit_s - self.took_s) / (len(trials) - number)
+            seen_s = max((other.took_s for other in self.trials if other.values), default=0.0)
+            longest_s = max(share_s, self.needs(trial), _LONGER * seen_s)
             alone = not any(other.values for other in self.trials)
             self._load(trial, bundle)
-            value = self._turn(trial, math.inf if alone else share_s)
+            value = self._turn(trial, math.inf if alone else longest_s)
             trial.values = trial.values if value is None else [value]
             trial.took_s = time.monotonic() - begun
             self.say(trial)
@@ -179,8 +189,8 @@ class SearchByTurns(Search):
         return self.took_s + self._turns_s(trials) <= _USED * self.limit_s
 
     def _turns_s(self, trials: Sequence[Trial]) -> float:
-        """Seconds that a turn of each will take: what its last one took. Loading is not known before the second."""
-        return sum(self.lasted_s.get(trial.text, _TURN_S + trial.values[-1]) for trial in trials)
+        """Seconds that a turn of each will take: what its last one took, which is not known before the second."""
+        return sum(self.lasted_s.get(trial.text, _TURN_S + _STEPS * trial.values[-1]) for trial in trials)
 
     def _behind(self, trial: Trial, others: Sequence[Trial]) -> float:
         """How many times the middle of the others it takes, in the rounds that all of them had."""
@@ -207,9 +217,10 @@ class SearchByTurns(Search):
         return self._left(trials)
 
     def _affordable(self, trials: Sequence[Trial]) -> list[Trial]:
-        """The best of them, and no more than have time for a round."""
+        """The best of them, and no more than have time for a round, and for some at first."""
         order = sorted(trials, key=lambda trial: self._behind(trial, trials))
-        while len(order) > 2 and not self._fits(order):
+        rounds = max(1, _FEWEST_ROUNDS - len(self.rounds))
+        while len(order) > 2 and not self._fits(order * rounds):
             self._drop(order.pop())
         return order
 

@@ -48,7 +48,7 @@ _SHORTEST_S = 1.5  # so that a power sensor of 100 ms resolves the whole
 _MOST_WARMUP = 200
 _TELL_NS = 250_000_000
 _PAD_BYTES = 1 << 18
-_QUICK = 5  # turns: a network that loads in less time is loaded anew for every one
+_QUICK = 5  # turns: a network that loads, and steps once, in less time is loaded anew for every one
 
 
 class StoppedError(Exception):
@@ -220,11 +220,12 @@ class Worker:
         is loaded anew for every turn if that is quick.
         """
         turn_ns, turns, steps = int((self.spec.budget.time_s or DEFAULT_TIME_S) * 1e9), 0, 0
+        times: list[float] = []
         self.stage("turns")
         while os.read(asked, 1):
-            if turns and self._load_ns <= _QUICK * turn_ns:
+            if times and self._load_ns + times[0] * 1e9 <= _QUICK * turn_ns:
                 self._load_anew()
-            times: list[float] = []
+            times = []
             end_ns = now_ns() + turn_ns
             while not times or now_ns() < end_ns:
                 self._next_batch(self.engine)
