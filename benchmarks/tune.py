@@ -61,7 +61,7 @@ HANG_S = 300.0
 NEAR = 0.93  # chosen over other, in the better of two pairs of processes: more pairs could show the other to be better
 AGAIN = 0.75  # the same, in one pair: another could show that
 FAR = 0.5  # the same, in the first turn: none could
-PATIENCE_S, PAUSE_S = 15.0, 1.0  # until the cores come back to where they were
+PATIENCE_S, PAUSE_S = 60.0, 1.0  # until the cores come back to where they were
 LONGEST_CASE_S = 2400.0
 
 
@@ -218,8 +218,10 @@ def bench_of(spec: Spec, others: list[Spec], pairs: int, interrupt: Interrupt) -
             found = tune.tuned(
                 spec, goal="time", engines=[], interrupt=interrupt, tell=lambda _: None, limit_s=LONGEST_S, anew=True
             )
-            bench = Bench(found, others, interrupt)
-            benches.append(bench)
+            bench = next((one for one in benches if not have_moved(one.handover_s, found.handover_s)), None)
+            if bench is None:
+                bench = Bench(found, others, interrupt)
+                benches.append(bench)
         try:
             bench.go_on(pairs)
             return bench
