@@ -33,6 +33,7 @@ _FEW = 0.2  # of the time that is left: what loading them may take
 _KEPT = 0.4  # of the time: what is left over for rounds by settings that are rarely the best
 _FEWEST_ROUNDS = 3  # before settings of what is left are tried, and for which time is left over
 _MOST_ROUNDS = 200
+_CLEAR = 1.5  # times the best in the first turn: it takes luck to turn out to be the best
 _STEPS = 4  # that a turn takes, with loading, for all that is known before
 _DOUBT = 1.5  # divided by the number of turns: how far behind one may be and still turn out to be the best
 _LONGER = 1.5  # times what the others took: the time that a first turn may take
@@ -217,10 +218,15 @@ class SearchByTurns(Search):
         return self._left(trials)
 
     def _affordable(self, trials: Sequence[Trial]) -> list[Trial]:
-        """The best of them, and no more than have time for a round, and for some at first."""
-        order = sorted(trials, key=lambda trial: self._behind(trial, trials))
+        """The best of them, and no more than have time for a round. At first there should be time for some; what is
+        clearly behind is closed for that."""
+        behind = {trial.text: self._behind(trial, trials) for trial in trials}
+        order = sorted(trials, key=lambda trial: behind[trial.text])
         rounds = max(1, _FEWEST_ROUNDS - len(self.rounds))
-        while len(order) > 2 and not self._fits(order * rounds):
+        while len(order) > 2:
+            clear = behind[order[-1].text] > _CLEAR * behind[order[0].text]
+            if self._fits(order * rounds if clear else order):
+                break
             self._drop(order.pop())
         return order
 
