@@ -4,7 +4,8 @@ import ctypes
 import math
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -105,6 +106,40 @@ def get_kernel(name: str, program: Any) -> Any:
         if most.value and asked > most.value:
             raise RuntimeError(f"{program.arg.name} needs {asked} threads in a group, and {name} has {most.value}")
     return kernel
+
+
+def copy(target: Any, source: Any) -> None:
+    """From a buffer of one device to one of another, a CPU being one of them, and wait.
+
+    The memory of a CPU that OpenCL knows is used where it lies: tinygrad goes through memory that is new in every copy,
+    and the system hands that out page by page.
+    """
+    host = min(target, source, key=lambda buffer: (buffer.device != _CPU, not threaded(buffer.device)))
+    with _memory_of(host) as memory:
+        if host is target:
+            source.allocator._copyout(memory, source._buf)
+        else:
+            target.allocator._copyin(target._buf, memory)
+            target.allocator.dev.synchronize()
+
+
+@contextmanager
+def _memory_of(buffer: Any) -> Iterator[memoryview]:
+    """Of a CPU, once the kernels before have written it."""
+    if buffer.device == _CPU:
+        yield buffer.as_memoryview(force_zero_copy=True)
+        return
+    from tinygrad.runtime.autogen import opencl as cl
+    from tinygrad.runtime.ops_cl import check as check_status
+
+    queue, status = buffer.allocator.dev.queue, ctypes.c_int32()
+    how = cl.CL_MAP_READ | cl.CL_MAP_WRITE
+    address = cl.clEnqueueMapBuffer(queue, buffer._buf, True, how, 0, buffer.nbytes, 0, None, None, status)
+    check_status(status.value)
+    try:
+        yield memoryview((ctypes.c_uint8 * buffer.nbytes).from_address(address)).cast("B")
+    finally:
+        check_status(cl.clEnqueueUnmapMemObject(queue, buffer._buf, address, 0, None, None))
 
 
 def probe(device: str, found: Probe) -> Probe:

@@ -1,6 +1,7 @@
 """A graph in tinygrad's hands: differentiated by it, and compiled into one list of kernels."""
 
 from collections.abc import Collection, Iterator, Sequence
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -72,8 +73,11 @@ class Session:
 
         self.feed(masks)
         for part in self.parts:
-            run_linear(part, jit=True)
-            self._wait()
+            if _is_copy(part.src[0]):
+                _copy(part.src[0])
+            else:
+                run_linear(part, jit=True)
+                self._wait()
 
     def _wait(self) -> None:
         from tinygrad import Device
@@ -143,11 +147,12 @@ class Session:
 
         for call, phase, layer in zip(_kernels(self.compiled), self.phases, self.layers, strict=True):
             start, before = now_ns(), GlobalCounters.time_sum_s
-            run_linear(self.compiled.replace(src=(call,)), jit=True, wait=True)
             if _is_copy(call):
-                self._wait()
-            end = now_ns()
-            if not _is_copy(call):  # a kernel is timed by its device
+                _copy(call)
+                end = now_ns()
+            else:  # timed by its device
+                run_linear(self.compiled.replace(src=(call,)), jit=True, wait=True)
+                end = now_ns()
                 start = end - int(1e9 * (GlobalCounters.time_sum_s - before))
             yield start, end, _name(call), phase, layer
 
@@ -193,14 +198,15 @@ def _layers(calls: Sequence[Any], owners: dict[Any, str]) -> list[str]:
 
 
 def _parts(linear: Any) -> list[Any]:
-    """The list cut after every copy. tinygrad only asks OpenCL to copy, and the memory that is copied from may be
-    written again before that has happened: what comes after must wait."""
-    found: list[list[Any]] = [[]]
-    for call in linear.src:
-        found[-1].append(call)
-        if _is_copy(call):
-            found.append([])
-    return [linear.replace(src=tuple(part)) for part in found if part]
+    """The list cut before and after every copy, which waits. tinygrad would only ask OpenCL to copy, and the memory
+    that is copied from may be written again before that has happened."""
+    parts = groupby(enumerate(linear.src), lambda item: item[0] if _is_copy(item[1]) else -1)
+    return [linear.replace(src=tuple(call for _, call in part)) for _, part in parts]
+
+
+def _copy(call: Any) -> None:
+    target, source = (buffer.buffer.ensure_allocated() for buffer in call.src[1:3])
+    devices.copy(target, source)
 
 
 def _is_copy(call: Any) -> bool:
