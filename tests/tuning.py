@@ -31,6 +31,7 @@ class Device:
         monkeypatch.setattr(search_by_turns, "Contestant", lambda spec, *_: Contestant(self, spec))
         self.handover_at: Callable[[float], float | str] = lambda now: 1e-7
         self.luck: Callable[[int], float] = lambda process: 1.0
+        self.busy: Callable[[float], bool] = lambda now: False  # something else uses the CPU: all takes 8 times as long
         for module in (search_by_turns, tune):
             monkeypatch.setattr(module, "handover_s", lambda cores: self.handover_at(self.now))
         monkeypatch.setattr(search_by_turns, "available_bytes", lambda: self.room - self.held)
@@ -73,7 +74,8 @@ class Contestant:
         device.most = max(device.most, device.held)
 
     def turn(self, hang_s: float, end_by: float) -> float:
-        step_s = self.device.costs(self.spec) * self.luck
+        self.disturbed = self.device.busy(self.device.now)
+        step_s = self.device.costs(self.spec) * self.luck * (8 if self.disturbed else 1)
         turn_s = self.spec.budget.time_s or 0.0
         self.device.now += self.load_s + max(abs(step_s), math.ceil(turn_s / abs(step_s)) * abs(step_s))
         self.load_s = 0.0

@@ -133,3 +133,29 @@ def test_an_engine_that_takes_long_to_begin_leaves_time_to_the_others(search: An
     assert found.spec.options == {"layout": "channels_last", "memory": "kept"}
     late = [trial.why for trial in found.trials if trial.spec.engine in ("litert", "mnn")]
     assert len(late) == 2 and all("longer than was left" in why for why in late)
+
+
+@pytest.mark.parametrize("until", [1.5, 5.0, 12.0])
+def test_what_something_else_put_behind_comes_back(search: Any, until: float) -> None:
+    """The best is loaded first, while something else uses the CPU, and looks eight times as slow."""
+    told: list[str] = []
+    costs = {("torch", None): 0.010, ("litert", None): 0.014, ("mnn", None): 0.015}
+    found, device = search(
+        lambda spec: costs.get((spec.engine, spec.threads), 0.02),
+        busy=lambda now: now < until,
+        start_s=1.0,
+        tell=told.append,
+    )
+    assert found.spec.engine == "torch" and not found.spec.threads
+    assert any("something else used the CPU" in text for text in told) or until < 2
+    assert found.took_s <= 60 and not device.held
+
+
+def test_where_something_else_always_uses_the_cpu_the_search_ends(search: Any) -> None:
+    found, device = search(by_table({("mnn", None): 0.010}, 0.05), busy=lambda now: True, start_s=1.0)
+    assert found.spec.engine == "mnn" and found.took_s <= 60 and not device.held
+
+
+def test_where_nothing_else_does_the_search_ends_early(search: Any) -> None:
+    found, _ = search(by_table({("mnn", None): 0.010}, 0.1), start_s=0.5)
+    assert found.took_s < 30

@@ -23,6 +23,7 @@ GOALS = {"time": "step_time", "energy": "energy_per_step", "memory": "peak_memor
 UNITS = {"time": "s", "energy": "J", "memory": "B"}
 _AS_GOOD = 1.03
 _FAR = 3.0  # times the best: no setting makes up for that
+FAR_BEHIND = f"more than {_FAR:g} times the best"
 _FIRST_GUESS_S = 8.0  # what a trial takes, before one of its engine has been made
 _HANG, _HANG_S = 0.4, 10.0  # of the whole time, and at least: a trial that says nothing for so long is given up
 
@@ -99,7 +100,7 @@ class Search(ABC):
         """Those that their settings could make the best."""
         best = min(map(self.cost, trials), default=0.0)
         for trial in trials:
-            trial.why = "" if self.cost(trial) <= _FAR * best else f"more than {_FAR:g} times the best"
+            trial.why = "" if self.cost(trial) <= _FAR * best else FAR_BEHIND
         return [trial for trial in trials if not trial.why]
 
     def settings(self, trials: Sequence[Trial]) -> list[Trial]:

@@ -5,7 +5,8 @@ machine. The engines begin with their own defaults; those far behind are closed,
 the best engine's first; then, after some rounds, those of what is left. After every round those are closed that are
 further behind than so few turns can be wrong by. The same setting may be some percent faster in one process than in
 the next, so a few that are left are loaded in others after some rounds. Where cores move (handover.py), what was found
-holds no longer, and the settings that were closed come back if there is time.
+holds no longer, and the settings that were closed come back if there is time; so do those that something else disturbed
+(neighbours.py) before they were closed.
 """
 
 import math
@@ -22,7 +23,7 @@ from ergometer.core.errors import ErgoError
 from ergometer.core.spec import Budget
 from ergometer.run.handover import handover_s
 from ergometer.run.limit import available_bytes
-from ergometer.run.search import Search
+from ergometer.run.search import FAR_BEHIND, Search
 from ergometer.run.tuned import Trial
 from ergometer.run.turns import Contestant, FailedError
 
@@ -49,6 +50,7 @@ class SearchByTurns(Search):
         self.loaded: dict[str, Contestant] = {}
         self.rounds: list[dict[str, float]] = []
         self.lasted_s: dict[str, float] = {}
+        self.disturbed: set[str] = set()
         with tempfile.TemporaryDirectory(prefix="ergo-tune-") as folder:
             self.folder = Path(folder)
             try:
@@ -70,6 +72,8 @@ class SearchByTurns(Search):
         left = self._left([*left, *self._enter(more, left, _KEPT * self.limit_s)])
         for _ in range(_MOST_ROUNDS):
             left = self._affordable(self._undecided(left))
+            if len(left) == 1 or len(self.rounds) == _LAP:
+                left = self._with_disturbed(left)
             if len(left) < 2 or not self._fits(left):
                 break
             handover_s = self._handover_s()
@@ -78,7 +82,7 @@ class SearchByTurns(Search):
                 closed = [trial for trial in self.trials if trial.why == self.worse]
                 if self.rounds and not self._can_load(closed, left):
                     break
-                left = self._begin_again(closed, left)
+                left = self._begin_again(closed, left, "cores moved")
             self.handover_s = handover_s
             left = self._round(left)
             if len(self.rounds) == _FEWEST_ROUNDS:
@@ -98,9 +102,19 @@ class SearchByTurns(Search):
         found = handover_s(os.sched_getaffinity(0))
         return None if isinstance(found, str) else found
 
-    def _begin_again(self, closed: Sequence[Trial], left: Sequence[Trial]) -> list[Trial]:
+    def _with_disturbed(self, left: Sequence[Trial]) -> list[Trial]:
+        """With those that something else may have put behind, if there is time."""
+        closed = [trial for trial in self.trials if trial.text in self.disturbed]
+        closed = [trial for trial in closed if trial.why in (self.worse, FAR_BEHIND)]
+        quickest = sorted(closed, key=lambda trial: trial.took_s)[:1]
+        if not closed or not self._can_load(quickest, left):
+            return list(left)
+        self.disturbed.clear()
+        return self._begin_again(closed, left, "something else used the CPU")
+
+    def _begin_again(self, closed: Sequence[Trial], left: Sequence[Trial], why: str) -> list[Trial]:
         """Forget the rounds, and load what is closed."""
-        self.tell("cores moved, so the settings are compared anew")
+        self.tell(f"{why}, so settings are compared anew")
         self.rounds.clear()
         for trial in left:
             trial.values = trial.values[-1:]
@@ -178,8 +192,12 @@ class SearchByTurns(Search):
     def _turn(self, trial: Trial, longest_s: float = math.inf) -> float | None:
         """What a step takes; None if it has failed, or if the time was over, which is no failure of what is known."""
         end = self.started + _USED * self.limit_s
+        contestant = self.loaded[trial.text]
         try:
-            return self.loaded[trial.text].turn(self.hang_s, min(time.monotonic() + longest_s, end))
+            step_s = contestant.turn(self.hang_s, min(time.monotonic() + longest_s, end))
+            if contestant.disturbed:
+                self.disturbed.add(trial.text)
+            return step_s
         except FailedError as error:
             self._close(trial)
             if not trial.values or time.monotonic() < end:

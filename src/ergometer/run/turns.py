@@ -14,6 +14,7 @@ from ergometer.core.spec import Spec
 from ergometer.run.interrupt import Interrupt
 from ergometer.run.limit import field_of
 from ergometer.run.lowering import StoppedError
+from ergometer.run.neighbours import Neighbours
 from ergometer.run.parent import death_of, hold_worker, kernel_kills, killed_for
 from ergometer.store.home import write_json
 
@@ -23,9 +24,12 @@ class FailedError(Exception):
 
 
 class Contestant:
+    """disturbed: whether something else used the cores in its last turn."""
+
     def __init__(self, spec: Spec, folder: Path, flags: Sequence[str], interrupt: Interrupt):
         self.folder, self.interrupt = folder, interrupt
         self.stage, self._pending, self._kills_before = "start", b"", kernel_kills()
+        self.disturbed = False
         folder.mkdir()
         write_json(folder / "spec.json", spec.to_json())
         self.worker, self._messages, self._release = hold_worker(spec, folder, ["--turns", *flags])
@@ -33,6 +37,7 @@ class Contestant:
 
     def turn(self, hang_s: float, end_by: float) -> float:
         """The median of the seconds of a step; the first turn comes after loading. FailedError says why not."""
+        neighbours = Neighbours(self.worker.pid)
         self.worker.signal(signal.SIGCONT)
         with suppress(BrokenPipeError):  # it died since its last turn, and what is read says so
             os.write(self._release, b"t")
@@ -54,6 +59,7 @@ class Contestant:
                 message = json.loads(line)
                 if message["event"] == "turn":
                     self.worker.signal(signal.SIGSTOP)
+                    self.disturbed = neighbours.disturbed()
                     return float(message["step_s"])
                 if message["event"] == "stage":
                     self.stage = message["name"]
