@@ -1,18 +1,19 @@
 """Whether `ergo tune` finds the best setting, and in what time: against every other setting that there is.
 
-    python benchmarks/tune.py [--batch 1,8,32] [--pairs N] [MODEL ...]
+    python benchmarks/tune.py [--batch 1,8,32] [--times N] [MODEL ...]
 
 A line for each network and batch: what was chosen and in how many seconds, and the other setting that came nearest to
-being better: the step time of the first over that of the second. Both are loaded side by side and step in turns, loaded
-anew for each. Every setting that is not clearly behind is loaded, together with what was chosen, in N double pairs of
-processes (each once before the other), and in up to 20 while the bound is within the 95 % interval of the median over
-these; so the interval is one that was waited for. MISSED: the whole interval is above the bound; open: the bound is
-still within it.
+being better: the step time of the first over that of the second. They are loaded side by side and step in turns. Every
+setting that is not clearly behind is loaded anew, together with what was chosen, N times in both orders, and up to 20
+times while the bound is within the 95 % interval of the median over these; so the interval is one that was waited for.
+What is behind three times need not go on. MISSED: the whole interval is above the bound; open: the bound is still
+within it.
 
 The host of a virtual machine moves its cores: what is best for two threads when they are near may take twice as long
 when they are far (docs/benchmarks.md). So what counts is only what was measured while they were as near as when the
 search ended. Where they stay elsewhere, there is another search for that distance; the first that has been compared
-with all others counts. Engines take part that are proved without minutes of compiling. Leave the machine to it.
+with all others counts. Rounds in which something else used the cores do not count either, but leave the machine to it.
+Engines take part that are proved without minutes of compiling.
 """
 
 import argparse
@@ -23,8 +24,8 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -61,6 +62,7 @@ HANG_S = 300.0
 NEAR = 0.93  # chosen over other, in the better of two pairs of processes: more pairs could show the other to be better
 AGAIN = 0.75  # the same, in one pair: another could show that
 FAR = 0.5  # the same, in the first turn: none could
+BEHIND, TIMES = 0.99, 3  # the same, each of so many times in both orders: more could not
 PATIENCE_S, PAUSE_S = 60.0, 1.0  # until the cores come back to where they were
 LONGEST_CASE_S = 2400.0
 
@@ -72,7 +74,7 @@ class MovedError(Exception):
 @dataclass
 class Rival:
     """Another setting. The step time of what was chosen over its own: in one pair of processes (looks, at most two) and
-    in each double pair (ratios); none of the latter where it is clearly behind."""
+    each time in both orders (ratios); none of the latter where it is clearly behind."""
 
     spec: Spec
     looks: list[float] = field(default_factory=list)
@@ -82,15 +84,16 @@ class Rival:
     def middle(self) -> float:
         return statistics.median(self.ratios) if self.ratios else max(self.looks)
 
-    @property
-    def is_near(self) -> bool:
-        return max(self.looks) > NEAR
+    def wants(self, times: int) -> bool:
+        """Whether it is to be compared in both orders once more."""
+        clear = max(self.looks) <= NEAR or (len(self.ratios) >= TIMES and max(self.ratios) < BEHIND)
+        return not clear and (len(self.ratios) < times or (self.is_open and len(self.ratios) < MOST))
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Of fewer pairs than an interval takes, which were clear enough, the ratio itself."""
+        """Of fewer than an interval takes, which were clear enough, the range; of one look, the ratio itself."""
         if len(self.ratios) < FEWEST:
-            return self.middle, self.middle
+            return min(self.ratios, default=self.middle), max(self.ratios, default=self.middle)
         _, low, high = median_interval(self.ratios)
         return (self.middle, self.middle) if low is None or high is None else (low, high)
 
@@ -101,9 +104,7 @@ class Rival:
 
     def __str__(self) -> str:
         low, high = self.interval
-        spread = (
-            f"{low:.3f} .. {high:.3f}, {len(self.ratios)} double pairs" if len(self.ratios) >= FEWEST else "first look"
-        )
+        spread = f"{low:.3f} .. {high:.3f}, {len(self.ratios)} times" if self.ratios else "first look"
         return f"{describe_setting(self.spec)} {self.middle:.3f} ({spread})"
 
 
@@ -155,32 +156,35 @@ class Bench:
             finally:
                 contestant.close()
 
-    def ratio(self, chosen: Contestant, other: Contestant, rounds: int) -> float:
-        """Turn by turn; who begins, alternates."""
-        found: list[float] = []
+    def ratios(self, chosen: Contestant, others: Sequence[Contestant], rounds: int) -> list[float]:
+        """Of what was chosen over each of the others, turn by turn; nobody is always the first."""
+        everyone, found = [chosen, *others], list[list[float]]()
         since = time.monotonic()
-        while len(found) < rounds and not (found and found[0] < FAR):
+        while len(found) < rounds and not (found and max(found[0]) < FAR):
             if have_moved(handover(), self.handover_s):
                 if time.monotonic() - since > PATIENCE_S:
                     raise MovedError
                 time.sleep(PAUSE_S)
                 continue
-            order = (chosen, other) if len(found) % 2 else (other, chosen)
-            times = {one: one.turn(HANG_S, float("inf")) for one in order}
-            if have_moved(handover(), self.handover_s):
+            at = len(found) % len(everyone)
+            times = {one: one.turn(HANG_S, float("inf")) for one in [*everyone[at:], *everyone[:at]]}
+            disturbed = any(one.disturbed for one in everyone)
+            if disturbed or have_moved(handover(), self.handover_s):
                 self.turned_away += 1
+                if disturbed and time.monotonic() - since > LONGEST_CASE_S:
+                    raise SystemExit("something else uses the cores: leave them to this benchmark.")
                 continue
             since = time.monotonic()
-            found.append(times[chosen] / times[other])
-        return statistics.median(found)
+            found.append([times[chosen] / times[other] for other in others])
+        return [statistics.median(column) for column in zip(*found, strict=True)]
 
-    def go_on(self, pairs: int) -> None:
+    def go_on(self, times: int) -> None:
         """Until each of the others is clear; where the cores move before, it can go on later."""
         self.look([rival for rival in self.rivals if not rival.looks])
         self.look([rival for rival in self.rivals if len(rival.looks) == 1 and rival.middle > AGAIN])
-        for rival in self.rivals:
-            while rival.is_near and (len(rival.ratios) < pairs or (rival.is_open and len(rival.ratios) < MOST)):
-                rival.ratios.append(self.in_both_orders(rival.spec))
+        while wanting := [rival for rival in self.rivals if rival.wants(times)]:
+            for rival, ratio in zip(wanting, self.in_both_orders(wanting), strict=True):
+                rival.ratios.append(ratio)
 
     def look(self, rivals: list[Rival]) -> None:
         """At each for a few turns; one that fails is left out, and said."""
@@ -190,20 +194,27 @@ class Bench:
             for rival in rivals:
                 try:
                     with self.loaded(rival.spec) as other:
-                        rival.looks.append(self.ratio(best, other, FEW))
+                        rival.looks += self.ratios(best, [other], FEW)
                 except (FailedError, UnavailableError) as error:
                     self.rivals.remove(rival)
                     print(f"# {describe_setting(rival.spec)} is left out: {error}", flush=True)
 
-    def in_both_orders(self, spec: Spec) -> float:
+    def in_both_orders(self, rivals: Sequence[Rival]) -> list[float]:
         """Of two processes that run the same, the one that was loaded first takes 3 to 5 % longer on some machines."""
-        with self.loaded(self.chosen) as chosen, self.loaded(spec) as other:
-            first = self.ratio(chosen, other, ROUNDS)
-        with self.loaded(spec) as other, self.loaded(self.chosen) as chosen:
-            return math.sqrt(first * self.ratio(chosen, other, ROUNDS))
+        specs = [self.chosen, *(rival.spec for rival in rivals)]
+        first = self.side_by_side(specs, range(len(specs)))
+        then = self.side_by_side(specs, reversed(range(len(specs))))
+        return [math.sqrt(one * other) for one, other in zip(first, then, strict=True)]
+
+    def side_by_side(self, specs: Sequence[Spec], order: Iterable[int]) -> list[float]:
+        """Loaded in this order: the step time of the first of the specs over that of each of the others."""
+        with ExitStack() as stack:
+            loaded = {number: stack.enter_context(self.loaded(specs[number])) for number in order}
+            chosen, *others = (loaded[number] for number in range(len(specs)))
+            return self.ratios(chosen, others, ROUNDS)
 
 
-def bench_of(spec: Spec, others: list[Spec], pairs: int, interrupt: Interrupt) -> Bench | None:
+def bench_of(spec: Spec, others: list[Spec], times: int, interrupt: Interrupt) -> Bench | None:
     """A search, and what it chose compared with the others; a search of its own for each distance of the cores that
     lasts, and the first that is through counts. None if that takes too long."""
     benches: list[Bench] = []
@@ -223,19 +234,19 @@ def bench_of(spec: Spec, others: list[Spec], pairs: int, interrupt: Interrupt) -
                 bench = Bench(found, others, interrupt)
                 benches.append(bench)
         try:
-            bench.go_on(pairs)
+            bench.go_on(times)
             return bench
         except MovedError:
             print(f"# the cores are no longer {bench.handover_s * 1e9:.0f} ns apart", flush=True)
     return None
 
 
-def measure(model: str, batch: int, pairs: int) -> str:
+def measure(model: str, batch: int, times: int) -> str:
     """How it ended: held, open or MISSED."""
     spec = Spec(model=model, engine="torch", batch=batch)
     with Interrupt() as interrupt:
         everything = settings(spec)  # proves the engines, which is not part of the search
-        bench = bench_of(spec, everything, pairs, interrupt)
+        bench = bench_of(spec, everything, times, interrupt)
     if bench is None:
         print(f"{model} batch {batch}: open, the cores moved for {LONGEST_CASE_S:g} s", flush=True)
         return "open"
@@ -255,13 +266,13 @@ def measure(model: str, batch: int, pairs: int) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--batch", default="1,8,32")
-    parser.add_argument("--pairs", type=int, default=FEWEST, metavar="N", help=f"at least {FEWEST}, for an interval")
+    parser.add_argument("--times", type=int, default=FEWEST, metavar="N", help=f"at least {FEWEST}, for an interval")
     parser.add_argument("models", nargs="*", default=[])
     chosen = parser.parse_args()
     batches = [int(batch) for batch in chosen.batch.split(",")]
     print(f"step time over that of any other setting, at most {SLOWER}; search at most {LONGEST_S:g} s", flush=True)
-    pairs = max(FEWEST, chosen.pairs)
-    ended = [measure(model, batch, pairs) for batch in batches for model in chosen.models or MODELS]
+    times = max(FEWEST, chosen.times)
+    ended = [measure(model, batch, times) for batch in batches for model in chosen.models or MODELS]
     print(f"of {len(ended)}: " + ", ".join(f"{ended.count(word)} {word}" for word in ("held", "open", "MISSED")))
     return 0 if ended.count("held") == len(ended) else 1
 

@@ -14,8 +14,6 @@ from ergometer.store.spans import SpanTable
 from tests.conftest import ERGO, Ergo, one_sentence
 from tests.trees import JETSON_ORIN, plant_over_real_proc
 
-pytestmark = pytest.mark.alone
-
 QUICK = ("--time", "0.6s")
 NETWORK = """
 from torch import nn
@@ -57,6 +55,7 @@ def diverges():
 """
 
 
+@pytest.mark.alone
 def test_a_sweep_gives_a_row_and_a_record_each(ergo: Ergo, tmp_path: Path) -> None:
     root = plant_over_real_proc(tmp_path / "root", JETSON_ORIN)
     out = tmp_path / "out.json"
@@ -109,6 +108,7 @@ def _check_metrics(metrics: dict[str, dict[str, object]], batch: int) -> None:
     assert low <= value("step_time") <= high  # type: ignore[operator]
 
 
+@pytest.mark.alone
 def test_inference_with_threads_to_standard_output(ergo: Ergo) -> None:
     done = ergo("run", "lenet", "--mode", "infer", "--batch", "16", "--threads", "1,2", *QUICK, "--json", "-")
     assert done.returncode == 0, done.stderr
@@ -121,6 +121,7 @@ def test_inference_with_threads_to_standard_output(ergo: Ergo) -> None:
         assert "ergo doctor" in record["absent"]["energy_per_step"]
 
 
+@pytest.mark.alone
 def test_pinned_to_a_core(ergo: Ergo) -> None:
     done = ergo("run", "lenet", "--cores", "0", "--steps", "200", "--json", "-")
     (record,) = json.loads(done.stdout)
@@ -169,6 +170,7 @@ def test_a_module_that_does_not_work_is_a_record(
     assert "step_time" not in record["metrics"]
 
 
+@pytest.mark.alone
 def test_a_worker_that_hangs_is_killed(ergo: Ergo, network: str) -> None:
     done = ergo("run", f"{network}:hang", "--input", "3x12x12", "--classes", "10", "--hang-timeout", "8s")
     assert done.returncode == 1
@@ -176,6 +178,7 @@ def test_a_worker_that_hangs_is_killed(ergo: Ergo, network: str) -> None:
     assert ergo.records()[0]["status"] == "failed"
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("way", ["cgroup", "watched"])
 def test_out_of_memory_is_a_row_and_the_sweep_goes_on(ergo: Ergo, way: str, tmp_path: Path) -> None:
     environment = {}
@@ -199,6 +202,7 @@ def test_out_of_memory_is_a_row_and_the_sweep_goes_on(ergo: Ergo, way: str, tmp_
     assert small["metrics"]["peak_memory"]["value"] < 700e6
 
 
+@pytest.mark.alone
 def test_a_terminal_sees_the_run_go_on_and_a_table_that_fits(ergo: Ergo, tmp_path: Path) -> None:
     root = plant_over_real_proc(tmp_path / "root", JETSON_ORIN)
     pid, terminal = pty.fork()

@@ -13,8 +13,6 @@ from torch import nn
 from ergometer.core import registry
 from tests.conftest import Ergo, one_sentence
 
-pytestmark = pytest.mark.alone
-
 QUICK = ("--steps", "2", "--warmup", "0", "--trace-steps", "1", "--sensors", "process,memory")
 SPECIAL = {"dcgan": "3x16x16", "dqn": "4x36x36", "seq2seq:width=32": "6", "conv_only:width=8,depth=2": "3x8x8"}
 
@@ -26,6 +24,7 @@ def records(ergo: Ergo, *arguments: str) -> list[dict]:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.parametrize("name", SPECIAL)
 def test_networks_that_train_in_ways_of_their_own(ergo: Ergo, name: str) -> None:
     found = records(ergo, name, "--input", SPECIAL[name], "--batch", "1,2", *QUICK)
@@ -41,6 +40,7 @@ def test_networks_that_train_in_ways_of_their_own(ergo: Ergo, name: str) -> None
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", registry.names("models"))
 def test_every_network_trains_and_infers(ergo: Ergo, name: str) -> None:
@@ -53,6 +53,7 @@ def test_every_network_trains_and_infers(ergo: Ergo, name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", ["vgg19", "bert", "resnet101", "resnet152", "densenet100_12", "seq2seq"])
 def test_what_the_tx2_paper_could_not_train_trains_in_4_gb(ergo: Ergo, name: str) -> None:
@@ -140,6 +141,7 @@ class Small(nn.Module):
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_a_torch_export_archive_trains_and_infers(ergo: Ergo, tmp_path: Path) -> None:
     path = tmp_path / "net.pt2"
     shapes = ({0: torch.export.Dim("batch", min=1, max=64)},)
@@ -191,6 +193,7 @@ def write_onnx(path: Path, last: str = "Gemm") -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_an_onnx_file_trains_and_infers(ergo: Ergo, tmp_path: Path) -> None:
     path = tmp_path / "net.onnx"
     write_onnx(path)
