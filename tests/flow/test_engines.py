@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from ergometer.core import registry
+from ergometer.run.environment import probe_of
 from tests.conftest import Ergo, one_sentence
 
 pytestmark = pytest.mark.xdist_group("engines")
@@ -112,7 +113,9 @@ def test_a_broken_engine_is_refused_and_the_sweep_goes_on(ergo: Ergo, broken: di
 
 
 def test_an_engine_that_is_not_installed_is_a_row_that_says_how(ergo: Ergo) -> None:
-    absent = next(name for name, kind in registry.load_all("engines").items() if not kind().probe("cpu").ok)
+    absent = next((name for name in registry.names("engines") if not probe_of(name, "cpu").ok), None)
+    if absent is None:
+        pytest.skip("every engine is installed here")
     done = ergo("run", "lenet", "--engine", f"{absent},torch", *QUICK, "--json", "-")
     first, second = records(done.stdout)
     assert first["status"] == "unsupported" and "pip install" in first["reason"]
