@@ -134,13 +134,17 @@ def handover() -> float:
 
 
 class Bench:
-    """What a search chose, and the others. handover_s: as in the search."""
+    """What a search chose, and the others. handover_s: as in the search; None if the cores may lie anywhere."""
 
     def __init__(self, found: Tuned, others: list[Spec], interrupt: Interrupt):
         self.found, self.interrupt = found, interrupt
-        self.chosen, self.handover_s = found.spec, found.handover_s or handover()
+        self.chosen, self.handover_s = found.spec, found.handover_s
         self.rivals = [Rival(one) for one in others if one != found.spec]
         self.turned_away = 0
+
+    @property
+    def place(self) -> str:
+        return "anywhere" if self.handover_s is None else f"{self.handover_s * 1e9:.0f} ns apart"
 
     @contextmanager
     def loaded(self, spec: Spec) -> Iterator[Contestant]:
@@ -237,7 +241,7 @@ def bench_of(spec: Spec, others: list[Spec], times: int, interrupt: Interrupt) -
             bench.go_on(times)
             return bench
         except MovedError:
-            print(f"# the cores are no longer {bench.handover_s * 1e9:.0f} ns apart", flush=True)
+            print(f"# the cores are no longer {bench.place}", flush=True)
     return None
 
 
@@ -256,7 +260,7 @@ def measure(model: str, batch: int, times: int) -> str:
     ended = "MISSED" if missed else "open" if nearest.is_open else "held"
     print(
         f"{model} batch {batch}: {describe_setting(found.spec)} in {found.took_s:.0f} s; of {len(rivals)} others the "
-        f"nearest: {nearest}; cores {bench.handover_s * 1e9:.0f} ns apart, {bench.turned_away} rounds turned away: "
+        f"nearest: {nearest}; cores {bench.place}, {bench.turned_away} rounds turned away: "
         f"{ended}",
         flush=True,
     )

@@ -27,6 +27,10 @@ class Device:
         self.costs, self.start_s, self.now, self.ran = costs, start_s, 0.0, list[Spec]()
         self.versions = {"mnn": "1"}
         self.room, self.held, self.most = 1e12, 0.0, 0.0
+        self.load_on = 1  # cores on which networks load, each on one
+        self.free_at = [0.0]
+        self.groups: list[list[str]] = []  # engines that loaded at once
+        self.loading: list[str] = []
         monkeypatch.setattr(search_by_runs, "run_spec", self.run)
         monkeypatch.setattr(search_by_turns, "Contestant", lambda spec, *_: Contestant(self, spec))
         self.handover_at: Callable[[float], float | str] = lambda now: 1e-7
@@ -64,21 +68,37 @@ class Device:
 
 
 class Contestant:
-    """A worker on that device, which takes 1 GB; negative costs are crashes."""
+    """A worker on that device, which takes 1 GB from its first turn on; negative costs are crashes."""
 
     def __init__(self, device: Device, spec: Spec):
-        self.device, self.spec, self.load_s = device, spec, device.start_s
+        self.device, self.spec = device, spec
+        self.loaded_at = max(device.now, min(device.free_at)) + device.start_s
+        device.free_at = sorted([*device.free_at, self.loaded_at])[-device.load_on :]
+        device.loading.append(spec.engine)
         self.luck = device.luck(len(device.ran))
         device.ran.append(spec)
-        device.held += 1e9
-        device.most = max(device.most, device.held)
+        self.held = 0.0
+        self._hold(0.3e9)
+
+    def _hold(self, size: float) -> None:
+        self.device.held += size - self.held
+        self.held = size
+        self.device.most = max(self.device.most, self.device.held)
+
+    def wait_until_loaded(self, hang_s: float, end_by: float) -> None:
+        if self.device.loading:
+            self.device.groups.append(self.device.loading)
+            self.device.loading = []
+        self.device.now = max(self.device.now, self.loaded_at)
+        if self.device.now > end_by:
+            raise FailedError("the worker took longer than was left for it")
 
     def turn(self, hang_s: float, end_by: float) -> float:
+        self._hold(1e9)
         self.disturbed = self.device.busy(self.device.now)
         step_s = self.device.costs(self.spec) * self.luck * (8 if self.disturbed else 1)
         turn_s = self.spec.budget.time_s or 0.0
-        self.device.now += self.load_s + max(abs(step_s), math.ceil(turn_s / abs(step_s)) * abs(step_s))
-        self.load_s = 0.0
+        self.device.now += max(abs(step_s), math.ceil(turn_s / abs(step_s)) * abs(step_s))
         if step_s < 0:
             raise FailedError("failed: the driver crashed")
         if self.device.now > end_by:
@@ -86,10 +106,10 @@ class Contestant:
         return step_s
 
     def resident_bytes(self) -> int:
-        return 10**9
+        return int(self.held)
 
     def close(self) -> None:
-        self.device.held -= 1e9
+        self._hold(0.0)
 
 
 class _Proved:

@@ -40,11 +40,19 @@ def test_what_was_found_before_cores_moved_does_not_count(search: Any, moves_at:
 
 def test_cores_that_moved_since_the_search_are_told(search: Any) -> None:
     told: list[str] = []
-    search(by_table({("mnn", None): 0.5}), tell=told.append, handover_at=lambda now: NEAR)
+    search(by_table({("mnn", None): 0.05}, 0.1), tell=told.append, handover_at=lambda now: NEAR)
     assert not any("cores moved" in text for text in told)
     again, device = search(by_table({}), tell=told.append, handover_at=lambda now: FAR)
     assert again.remembered and not device.ran and again.handover_s == NEAR
     assert "took 70 ns in the search and takes 350 ns now" in told[-1] and "ergo tune --again" in told[-1]
+
+
+def test_where_cores_are_does_not_matter_to_long_steps(search: Any) -> None:
+    told: list[str] = []
+    asked = {"tell": told.append, "handover_at": lambda now: NEAR if now % 20 < 10 else FAR}
+    found, _ = search(by_table({("mnn", None): 0.5}), start_s=0.5, **asked)
+    assert found.spec.engine == "mnn" and found.handover_s is None
+    assert search(by_table({}), **asked)[0].remembered and not any("cores moved" in text for text in told)
 
 
 @pytest.mark.parametrize("why", ["there is one core alone", "it is not compiled"])
@@ -117,12 +125,30 @@ def test_where_loading_takes_long_the_time_is_for_rounds_of_the_best(search: Any
         text = describe_setting(spec)
         seen[text] = seen.get(text, 0) + 1
         best = spec.options.get("layout") == "channels_last" and not spec.threads
-        return 0.4 if best and seen[text] > 1 else 0.5
+        return 0.2 if best and seen[text] > 1 else 0.25
 
     found, _ = search(cost, start_s=4.0, handover_at=lambda now: NEAR if now < moves_at else FAR)
     best = next(trial for trial in found.trials if trial.spec == found.spec)
     assert best.spec.options["layout"] == "channels_last" and len(best.values) >= 4
     assert any("no time was left" in trial.why for trial in found.trials if trial.spec.threads)
+
+
+def test_where_several_load_at_once_more_is_tried_in_as_many_rounds(search: Any) -> None:
+    costs = {("mnn", None): 0.50, ("litert", None): 0.51, ("torch", None): 0.55}
+    tried, rounds = [], []
+    for cores in (1, 4):
+        found, device = search(by_table(costs, 1.0), start_s=4.0, load_on=cores, anew=True)
+        tried.append(len([trial for trial in found.trials if trial.values]))
+        rounds.append(max(len(trial.values) for trial in found.trials))
+        assert found.took_s <= 60 and not device.held
+    assert tried[1] > 1.3 * tried[0] and rounds[1] >= rounds[0] > 10
+
+
+def test_what_compiles_for_minutes_loads_alone(search: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.tuning.ENGINES", ["torch", "tinygrad", "mnn", "litert"])
+    _, device = search(by_table({}, 0.01), start_s=1.0, load_on=4)
+    assert any(spec.engine == "tinygrad" for spec in device.ran)
+    assert all(len(group) == 1 or "tinygrad" not in group for group in device.groups)
 
 
 def test_an_engine_that_takes_long_to_begin_leaves_time_to_the_others(search: Any) -> None:

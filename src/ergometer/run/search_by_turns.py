@@ -2,11 +2,11 @@
 
 What else happens on the device then slows all of them down alike; runs one after another differ by half on a shared
 machine. The engines begin with their own defaults; those far behind are closed, and more settings of the others join,
-the best engine's first; then, after some rounds, those of what is left. After every round those are closed that are
-further behind than so few turns can be wrong by. The same setting may be some percent faster in one process than in
-the next, so a few that are left are loaded in others after some rounds. Where cores move (handover.py), what was found
-holds no longer, and the settings that were closed come back if there is time; so do those that something else disturbed
-(neighbours.py) before they were closed.
+the best engine's first; then, after some rounds, those of what is left. Several load at once and wait for their first
+turns. After every round those are closed that are further behind than so few turns can be wrong by. The same setting
+may be some percent faster in one process than in the next, so a few that are left are loaded in others after some
+rounds. Where cores move (handover.py), what was found for short steps holds no longer, and the settings that were
+closed come back if there is time; so do those that something else disturbed (neighbours.py) before they were closed.
 """
 
 import math
@@ -19,6 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ergometer.analyze.metrics import have_moved
+from ergometer.core import registry
 from ergometer.core.errors import ErgoError
 from ergometer.core.spec import Budget
 from ergometer.run.handover import handover_s
@@ -29,9 +30,12 @@ from ergometer.run.turns import Contestant, FailedError
 
 _TURN_S = 0.1
 _USED = 0.97  # of the time: workers with gigabytes take a moment to end
+_LONG_S = 0.3  # a step that takes longer does so by some percent at most where cores are further apart
 _LAP = 5  # rounds, after which those that are left are loaded in other processes
 _FEW = 0.2  # of the time that is left: what loading them may take
 _KEPT = 0.4  # of the time: what is left over for rounds by settings that are rarely the best
+_REACH = 2.0  # times the best: what has been closed may be the best once cores have moved
+_FOR_ROUNDS = 0.5  # of the time that is left then: what is left over for rounds
 _FEWEST_ROUNDS = 3  # before settings of what is left are tried, and for which time is left over
 _MOST_ROUNDS = 200
 _CLEAR = 1.5  # times the best in the first turn: it takes luck to turn out to be the best
@@ -39,6 +43,8 @@ _STEPS = 4  # that a turn takes, with loading, for all that is known before
 _DOUBT = 1.5  # divided by the number of turns: how far behind one may be and still turn out to be the best
 _LONGER = 1.5  # times what the others took: the time that a first turn may take
 _ROOM = 2.0  # times the largest so far: memory that is left free for another
+_LOADING_BYTES = 1e9  # that one may take until it has loaded
+_AT_ONCE = 3  # times the cores: how many load at once, so that no core waits for the slowest
 
 
 class NoRoomError(ErgoError):
@@ -74,12 +80,14 @@ class SearchByTurns(Search):
             left = self._affordable(self._undecided(left))
             if len(left) == 1 or len(self.rounds) == _LAP:
                 left = self._with_disturbed(left)
+            handover_s = self._handover_s(left)
+            if handover_s is None:
+                self.handover_s = None
             if len(left) < 2 or not self._fits(left):
                 break
-            handover_s = self._handover_s()
-            if have_moved(self.handover_s, handover_s):
+            if self.handover_s and handover_s and have_moved(self.handover_s, handover_s):
                 del self.rounds[-1:]  # during which it happened
-                closed = [trial for trial in self.trials if trial.why == self.worse]
+                closed = self._within_reach(left, further=handover_s > self.handover_s)
                 if self.rounds and not self._can_load(closed, left):
                     break
                 left = self._begin_again(closed, left, "cores moved")
@@ -98,9 +106,19 @@ class SearchByTurns(Search):
                 self._close(trial)
         return left
 
-    def _handover_s(self) -> float | None:
+    def _handover_s(self, left: Sequence[Trial] = ()) -> float | None:
+        """How far apart the cores are, unless the steps of these are so long that it does not matter."""
+        if min(map(self.cost, left), default=0.0) > _LONG_S:
+            return None
         found = handover_s(os.sched_getaffinity(0))
         return None if isinstance(found, str) else found
+
+    def _within_reach(self, left: Sequence[Trial], *, further: bool) -> list[Trial]:
+        """Those closed that may be the best now that cores lie nearer, or further apart, which slows several threads
+        down and not fewer."""
+        bound = _REACH * min(map(self.cost, left))
+        closed = [trial for trial in self.trials if trial.why == self.worse and self.cost(trial) <= bound]
+        return [trial for trial in closed if further or trial.spec.threads is None]
 
     def _with_disturbed(self, left: Sequence[Trial]) -> list[Trial]:
         """With those that something else may have put behind, if there is time."""
@@ -120,7 +138,8 @@ class SearchByTurns(Search):
             trial.values = trial.values[-1:]
         for trial in closed:
             trial.why = ""
-        return self._left([*left, *self._enter(sorted(closed, key=self.cost), left)])
+        kept_s = _FOR_ROUNDS * (self.limit_s - self.took_s)
+        return self._left([*left, *self._enter(sorted(closed, key=self.cost), left, kept_s)])
 
     def _in_other_processes(self, left: Sequence[Trial]) -> list[Trial]:
         """The same, loaded anew, if that leaves time enough. Where free memory is in pieces, what is loaded first is
@@ -129,9 +148,8 @@ class SearchByTurns(Search):
             return list(left)
         for trial in left:
             self._close(trial)
-        for trial in left if len(self.rounds) // _LAP % 2 else reversed(left):
-            self._load(trial, self.make_ready(trial))
-            self._turn(trial)
+        for trial in self._load(left if len(self.rounds) // _LAP % 2 else left[::-1]):
+            self._first_turn(trial)
         return self._left(left)
 
     def _can_load(self, trials: Sequence[Trial], others: Sequence[Trial] = ()) -> bool:
@@ -140,35 +158,73 @@ class SearchByTurns(Search):
         return self.took_s + needed_s <= _USED * self.limit_s
 
     def _enter(self, trials: Sequence[Trial], others: Sequence[Trial] = (), kept_s: float = 0.0) -> list[Trial]:
-        """Each loads and has its first turn, in its share of the time, unless it is the first of all. With others there
-        already, time is left over for some rounds, and so much at least."""
-        rounds_s = _FEWEST_ROUNDS * sum(sorted(_TURN_S + self.cost(other) for other in others)[:2])
-        for number, trial in enumerate(trials):
-            if not self.has_time(trial, self.needs(trial) + max(rounds_s, kept_s)):
-                continue
+        """They load, some at once, and each has its first turn, in its share of the time, unless it is the first of
+        all. With others there already, time is left over for some rounds, and so much at least."""
+        rounds_s = max(kept_s, _FEWEST_ROUNDS * sum(sorted(_TURN_S + self.cost(other) for other in others)[:2]))
+        waiting = list(trials)
+        while waiting:
             self._make_room()
-            bundle = self.make_ready(trial)
-            if trial.failed:
-                continue
-            begun = time.monotonic()
-            share_s = ((1 - _KEPT) * self.limit_s - self.took_s) / (len(trials) - number)
-            seen_s = max((other.took_s for other in self.trials if other.values), default=0.0)
-            longest_s = max(share_s, self.needs(trial), _LONGER * seen_s)
-            alone = not any(other.values for other in self.trials)
-            self._load(trial, bundle)
-            value = self._turn(trial, math.inf if alone else longest_s)
-            trial.values = trial.values if value is None else [value]
-            trial.took_s = time.monotonic() - begun
-            self.say(trial)
+            group = self._next_group(waiting, rounds_s)
+            if not group:
+                break
+            loaded = self._load(group, len(group) * self._longest_s(group, len(group) + len(waiting)))
+            for number, trial in enumerate(loaded):
+                if number:
+                    self._make_room()
+                value = self._first_turn(trial, self._longest_s([trial], len(loaded) - number + len(waiting)))
+                trial.values = trial.values if value is None else [value]
+                self.say(trial)
         return [trial for trial in self._left(trials) if trial.text in self.loaded]
 
-    def _load(self, trial: Trial, bundle: Path | None) -> None:
+    def _next_group(self, waiting: list[Trial], kept_s: float) -> list[Trial]:
+        """Taken from those that wait: as many as load at once, with so much time left over. What compiles for minutes
+        loads alone."""
+        room = int(available_bytes() // max(_LOADING_BYTES, self._largest_bytes()))
+        most = max(1, min(_AT_ONCE * len(os.sched_getaffinity(0)), room - 1))
+        group, needed_s = list[Trial](), kept_s
+        while waiting and len(group) < most:
+            needed_s += self.needs(waiting[0])
+            slow = any(registry.load("engines", trial.spec.engine).slow_start for trial in [*group, waiting[0]])
+            if group and (slow or self.took_s + needed_s > self.limit_s):
+                break
+            trial = waiting.pop(0)
+            if self.has_time(trial, needed_s):
+                group.append(trial)
+            else:
+                needed_s -= self.needs(trial)
+        return group
+
+    def _longest_s(self, trials: Sequence[Trial], count: int) -> float:
+        """Seconds that any of these may take to load, or for its first turn, if so many share what is left."""
+        if not any(trial.values for trial in self.trials):
+            return math.inf
+        share_s = ((1 - _KEPT) * self.limit_s - self.took_s) / count
+        seen_s = max(other.took_s for other in self.trials if other.values)
+        return max(share_s, _LONGER * seen_s, *(self.needs(trial) for trial in trials))
+
+    def _load(self, trials: Sequence[Trial], longest_s: float = math.inf) -> list[Trial]:
+        """Those of them that have loaded, all at once, since loading mostly keeps one core busy."""
+        ready = [(trial, self.make_ready(trial)) for trial in trials]
+        ready = [(trial, bundle) for trial, bundle in ready if not trial.failed]
+        begun = time.monotonic()
+        for trial, bundle in ready:
+            self.loaded[trial.text] = self._contestant(trial, bundle)
+        for trial, _ in ready:
+            try:
+                self.loaded[trial.text].wait_until_loaded(self.hang_s, min(begun + longest_s, self._end))
+            except FailedError as error:
+                self._put_out(trial, error)
+        for trial, _ in ready:
+            trial.took_s = (time.monotonic() - begun) / len(ready)
+        return [trial for trial, _ in ready if trial.text in self.loaded]
+
+    def _contestant(self, trial: Trial, bundle: Path | None) -> Contestant:
         spec = replace(trial.spec, trace_steps=0, budget=Budget(time_s=_TURN_S))
         # torch is proved in no precision: whether it learns is checked.
         brief = [] if spec.engine == "torch" and "precision" in spec.options else ["--brief"]
         place = self.folder / str(len(list(self.folder.iterdir())))
         flags = brief + ([str(bundle)] if bundle else [])
-        self.loaded[trial.text] = Contestant(spec, place, flags, self.interrupt)
+        return Contestant(spec, place, flags, self.interrupt)
 
     def _round(self, trials: Sequence[Trial]) -> list[Trial]:
         """A turn of each, and nobody is always the first. A round for which there is not time enough does not count."""
@@ -189,20 +245,33 @@ class SearchByTurns(Search):
             trial.values += [found[trial.text]] if trial.text in found else []
         return self._left(trials)
 
+    def _first_turn(self, trial: Trial, longest_s: float = math.inf) -> float | None:
+        begun = time.monotonic()
+        value = self._turn(trial, longest_s)
+        trial.took_s += time.monotonic() - begun
+        return value
+
     def _turn(self, trial: Trial, longest_s: float = math.inf) -> float | None:
-        """What a step takes; None if it has failed, or if the time was over, which is no failure of what is known."""
-        end = self.started + _USED * self.limit_s
+        """What a step takes; None if it has failed."""
         contestant = self.loaded[trial.text]
         try:
-            step_s = contestant.turn(self.hang_s, min(time.monotonic() + longest_s, end))
+            step_s = contestant.turn(self.hang_s, min(time.monotonic() + longest_s, self._end))
             if contestant.disturbed:
                 self.disturbed.add(trial.text)
             return step_s
         except FailedError as error:
-            self._close(trial)
-            if not trial.values or time.monotonic() < end:
-                trial.why, trial.failed = str(error), True
+            self._put_out(trial, error)
             return None
+
+    def _put_out(self, trial: Trial, error: FailedError) -> None:
+        """It has failed; unless the time is over, which is no failure of what is known."""
+        self._close(trial)
+        if not trial.values or time.monotonic() < self._end:
+            trial.why, trial.failed = str(error), True
+
+    @property
+    def _end(self) -> float:
+        return self.started + _USED * self.limit_s
 
     def _fits(self, trials: Sequence[Trial]) -> bool:
         return self.took_s + self._turns_s(trials) <= _USED * self.limit_s
@@ -257,14 +326,16 @@ class SearchByTurns(Search):
         """Close the slowest until there is memory for another."""
         able = sorted(self._left(self.trials), key=self.cost)
         while self.loaded:
-            largest = max(contestant.resident_bytes() for contestant in self.loaded.values())
-            if available_bytes() >= _ROOM * largest:
+            if available_bytes() >= _ROOM * self._largest_bytes():
                 return
             if len(able) < 2:
                 raise NoRoomError("there is not memory for two settings at once")
             trial = able.pop()
             trial.why = "behind, and there was no memory to keep it"
             self._close(trial)
+
+    def _largest_bytes(self) -> int:
+        return max((contestant.resident_bytes() for contestant in self.loaded.values()), default=0)
 
     def _left(self, trials: Sequence[Trial]) -> list[Trial]:
         return [trial for trial in trials if trial.values and not trial.why]

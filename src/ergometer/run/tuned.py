@@ -53,7 +53,7 @@ class Trial:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuned:
     """The best setting, and how it was found. handover_s: from one core to another and back, when it was found; None if
-    that is not known. remembered: from an earlier search."""
+    that is not known or, for long steps, does not matter. remembered: from an earlier search."""
 
     spec: Spec
     goal: str

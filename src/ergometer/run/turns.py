@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from ergometer.core.sensor import read_text
 from ergometer.core.spec import Spec
@@ -35,12 +36,22 @@ class Contestant:
         self.worker, self._messages, self._release = hold_worker(spec, folder, ["--turns", *flags])
         self.worker.go()
 
+    def wait_until_loaded(self, hang_s: float, end_by: float) -> None:
+        """It loads since it was made, and is stopped from then until its first turn. FailedError says why not."""
+        self._wait_for("loaded", hang_s, end_by)
+
     def turn(self, hang_s: float, end_by: float) -> float:
         """The median of the seconds of a step; the first turn comes after loading. FailedError says why not."""
         neighbours = Neighbours(self.worker.pid)
         self.worker.signal(signal.SIGCONT)
         with suppress(BrokenPipeError):  # it died since its last turn, and what is read says so
             os.write(self._release, b"t")
+        step_s = float(self._wait_for("turn", hang_s, end_by)["step_s"])
+        self.disturbed = neighbours.disturbed()
+        return step_s
+
+    def _wait_for(self, event: str, hang_s: float, end_by: float) -> dict[str, Any]:
+        """The message of this event, after which the worker is stopped."""
         heard_at = time.monotonic()
         while True:
             wait_s = min(heard_at + hang_s, end_by) - time.monotonic()
@@ -56,11 +67,10 @@ class Contestant:
             heard_at = time.monotonic()
             *lines, self._pending = (self._pending + data).split(b"\n")
             for line in lines:
-                message = json.loads(line)
-                if message["event"] == "turn":
+                message: dict[str, Any] = json.loads(line)
+                if message["event"] == event:
                     self.worker.signal(signal.SIGSTOP)
-                    self.disturbed = neighbours.disturbed()
-                    return float(message["step_s"])
+                    return message
                 if message["event"] == "stage":
                     self.stage = message["name"]
                 elif message["event"] in ("done", "error"):

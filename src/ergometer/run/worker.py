@@ -5,7 +5,7 @@
 Reads spec.json in the directory, writes worker.json and spans.npz there, and tells the parent where it
 stands through the file descriptor MESSAGES. It ends when the parent closes RELEASE, so that the sampler
 can look at it once more. BUNDLE: the directory of the network, for an engine that runs canonical graphs. --brief: time
-it, no more. --turns: step for a moment and tell the time, for every byte that comes through RELEASE.
+it, no more. --turns: load, then step for a moment and tell the time, for every byte that comes through RELEASE.
 """
 
 import dataclasses
@@ -108,6 +108,9 @@ class Worker:
             self._load()
             engine = self.engine
             self.facts |= {"threads": engine.threads(), "remarks": engine.remarks}
+            if self.turns is not None:
+                self.say("loaded")
+                os.read(self.turns, 1)
             self.stage("first step")
             if self.turns is not None and spec.mode == "train":
                 self._check_loss(engine, 1)  # a step of a slow network takes long, and this is one
@@ -222,7 +225,7 @@ class Worker:
         turn_ns, turns, steps = int((self.spec.budget.time_s or DEFAULT_TIME_S) * 1e9), 0, 0
         times: list[float] = []
         self.stage("turns")
-        while os.read(asked, 1):
+        while not times or os.read(asked, 1):
             if times and self._load_ns + times[0] * 1e9 <= _QUICK * turn_ns:
                 self._load_anew()
             times = []
@@ -232,7 +235,7 @@ class Worker:
                 step = self.engine.step()
                 times.append((step.marks[-1] - step.marks[0]) * 1e-9)
             turns, steps = turns + 1, steps + len(times)
-            if turns == 2:
+            if turns == 2 and len(times) > 1:  # where a turn is one step, that would double it
                 self._check_loss(self.engine, steps)
             self.say("turn", step_s=statistics.median(times[1:] or times))
 
