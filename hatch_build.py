@@ -24,9 +24,11 @@ class CompileSources(BuildHookInterface):  # type: ignore[type-arg]
                 subprocess.run([*compiler, "-O2", "-shared", "-fPIC", root / source, "-o", made], check=True)
             except (OSError, subprocess.CalledProcessError) as error:
                 print(f"ergometer: {source.name} is not compiled ({error})", file=sys.stderr)
-                return
+                continue
             made.replace(root / library)  # a process that runs keeps the old one
             build_data["artifacts"].append(str(library))
+        if not build_data["artifacts"]:
+            return
         platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{platform}"
