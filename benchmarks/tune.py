@@ -3,11 +3,11 @@
     python benchmarks/tune.py [--batch 1,8,32] [--times N] [MODEL ...]
 
 A line for each network and batch: what was chosen and in how many seconds, and the other setting that came nearest to
-being better: the step time of the first over that of the second. They are loaded side by side and step in turns. Every
-setting that is not clearly behind is loaded anew, together with what was chosen, N times in both orders, and up to 20
-times while the bound is within the 95 % interval of the median over these; so the interval is one that was waited for.
-What is behind three times need not go on. MISSED: the whole interval is above the bound; open: the bound is still
-within it.
+being better: the step time of the first over that of the second. Side by side with what was chosen, some others at once
+are loaded and step in turns. Every setting that is not clearly behind is loaded anew, together with what was chosen, N
+times in both orders, and up to 20 times while the bound is within the 95 % interval of the median over these; so the
+interval is one that was waited for. What is behind three times need not go on. MISSED: the whole interval is above the
+bound; open: the bound is still within it.
 
 The host of a virtual machine moves its cores: what is best for two threads when they are near may take twice as long
 when they are far (docs/benchmarks.md). So what counts is only what was measured while they were as near as when the
@@ -24,7 +24,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -38,6 +38,7 @@ from ergometer.run import tune
 from ergometer.run.environment import probe_of
 from ergometer.run.handover import handover_s
 from ergometer.run.interrupt import Interrupt
+from ergometer.run.limit import available_bytes
 from ergometer.run.parent import prepare
 from ergometer.run.prove import proof_of
 from ergometer.run.search import ignored, told
@@ -63,6 +64,7 @@ NEAR = 0.93  # chosen over other, in the better of two pairs of processes: more 
 AGAIN = 0.75  # the same, in one pair: another could show that
 FAR = 0.5  # the same, in the first turn: none could
 BEHIND, TIMES = 0.99, 3  # the same, each of so many times in both orders: more could not
+AT_ONCE, ROOM = 5, 2.0  # others that are loaded at once, and the memory for each, times what was chosen has taken
 PATIENCE_S, PAUSE_S = 60.0, 1.0  # until the cores come back to where they were
 LONGEST_CASE_S = 2400.0
 
@@ -147,40 +149,47 @@ class Bench:
         return "anywhere" if self.handover_s is None else f"{self.handover_s * 1e9:.0f} ns apart"
 
     @contextmanager
-    def loaded(self, spec: Spec) -> Iterator[Contestant]:
-        """The setting in a process of its own, after its first turn, which does not count."""
-        bundle, _ = prepare(spec, ignored, self.interrupt)
-        timed = replace(spec, trace_steps=0, budget=Budget(time_s=TURN_S))
-        flags = ["--brief", *([str(bundle)] if bundle else [])]
-        with tempfile.TemporaryDirectory() as folder:
-            contestant = Contestant(timed, Path(folder) / "run", flags, self.interrupt)
-            try:
-                contestant.turn(HANG_S, float("inf"))
-                yield contestant
-            finally:
-                contestant.close()
+    def loaded(self, specs: Sequence[Spec]) -> Iterator[list[Contestant]]:
+        """Each setting in a process of its own. They load at once and have their first turns, which do not count, in
+        this order."""
+        bundles = [prepare(spec, ignored, self.interrupt)[0] for spec in specs]
+        with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+            found = []
+            for number, (spec, bundle) in enumerate(zip(specs, bundles, strict=True)):
+                timed = replace(spec, trace_steps=0, budget=Budget(time_s=TURN_S))
+                flags = ["--brief", *([str(bundle)] if bundle else [])]
+                found.append(Contestant(timed, Path(folder) / str(number), flags, self.interrupt))
+                stack.callback(found[-1].close)
+            for one in found:
+                one.wait_until_loaded(HANG_S, math.inf)
+            for one in found:
+                one.turn(HANG_S, math.inf)
+            yield found
 
     def ratios(self, chosen: Contestant, others: Sequence[Contestant], rounds: int) -> list[float]:
-        """Of what was chosen over each of the others, turn by turn; nobody is always the first."""
-        everyone, found = [chosen, *others], list[list[float]]()
-        since = time.monotonic()
-        while len(found) < rounds and not (found and max(found[0]) < FAR):
+        """Of what was chosen over each of the others, turn by turn; nobody is always the first, and what is far behind
+        takes no more turns."""
+        found: dict[Contestant, list[float]] = {one: [] for one in others}
+        since, count = time.monotonic(), 0
+        while wanting := [one for one, seen in found.items() if not seen or (len(seen) < rounds and max(seen) >= FAR)]:
             if have_moved(handover(), self.handover_s):
                 if time.monotonic() - since > PATIENCE_S:
                     raise MovedError
                 time.sleep(PAUSE_S)
                 continue
-            at = len(found) % len(everyone)
-            times = {one: one.turn(HANG_S, float("inf")) for one in [*everyone[at:], *everyone[:at]]}
+            everyone = [chosen, *wanting]
+            at = count % len(everyone)
+            times = {one: one.turn(HANG_S, math.inf) for one in [*everyone[at:], *everyone[:at]]}
             disturbed = any(one.disturbed for one in everyone)
             if disturbed or have_moved(handover(), self.handover_s):
                 self.turned_away += 1
                 if disturbed and time.monotonic() - since > LONGEST_CASE_S:
                     raise SystemExit("something else uses the cores: leave them to this benchmark.")
                 continue
-            since = time.monotonic()
-            found.append([times[chosen] / times[other] for other in others])
-        return [statistics.median(column) for column in zip(*found, strict=True)]
+            since, count = time.monotonic(), count + 1
+            for one in wanting:
+                found[one].append(times[chosen] / times[one])
+        return [statistics.median(seen) for seen in found.values()]
 
     def go_on(self, times: int) -> None:
         """Until each of the others is clear; where the cores move before, it can go on later."""
@@ -191,31 +200,36 @@ class Bench:
                 rival.ratios.append(ratio)
 
     def look(self, rivals: list[Rival]) -> None:
-        """At each for a few turns; one that fails is left out, and said."""
+        """At each for a few turns, at as many at once as there is memory for."""
         if not rivals:
             return
-        with self.loaded(self.chosen) as best:
-            for rival in rivals:
-                try:
-                    with self.loaded(rival.spec) as other:
-                        rival.looks += self.ratios(best, [other], FEW)
-                except (FailedError, UnavailableError) as error:
-                    self.rivals.remove(rival)
-                    print(f"# {describe_setting(rival.spec)} is left out: {error}", flush=True)
+        with self.loaded([self.chosen]) as (best,):
+            most = max(1, min(AT_ONCE, int(available_bytes() / (ROOM * best.resident_bytes()))))
+            for first in range(0, len(rivals), most):
+                self.look_with(best, rivals[first : first + most])
+
+    def look_with(self, best: Contestant, rivals: list[Rival]) -> None:
+        """One that fails is left out, and said."""
+        try:
+            with self.loaded([rival.spec for rival in rivals]) as others:
+                for rival, ratio in zip(rivals, self.ratios(best, others, FEW), strict=True):
+                    rival.looks.append(ratio)
+        except (FailedError, UnavailableError) as error:
+            if len(rivals) > 1:
+                for rival in rivals:
+                    self.look_with(best, [rival])
+            else:
+                self.rivals.remove(rivals[0])
+                print(f"# {describe_setting(rivals[0].spec)} is left out: {error}", flush=True)
 
     def in_both_orders(self, rivals: Sequence[Rival]) -> list[float]:
         """Of two processes that run the same, the one that was loaded first takes 3 to 5 % longer on some machines."""
         specs = [self.chosen, *(rival.spec for rival in rivals)]
-        first = self.side_by_side(specs, range(len(specs)))
-        then = self.side_by_side(specs, reversed(range(len(specs))))
+        with self.loaded(specs) as (chosen, *others):
+            first = self.ratios(chosen, others, ROUNDS)
+        with self.loaded(specs[::-1]) as (*others, chosen):
+            then = self.ratios(chosen, others[::-1], ROUNDS)
         return [math.sqrt(one * other) for one, other in zip(first, then, strict=True)]
-
-    def side_by_side(self, specs: Sequence[Spec], order: Iterable[int]) -> list[float]:
-        """Loaded in this order: the step time of the first of the specs over that of each of the others."""
-        with ExitStack() as stack:
-            loaded = {number: stack.enter_context(self.loaded(specs[number])) for number in order}
-            chosen, *others = (loaded[number] for number in range(len(specs)))
-            return self.ratios(chosen, others, ROUNDS)
 
 
 def bench_of(spec: Spec, others: list[Spec], times: int, interrupt: Interrupt) -> Bench | None:
