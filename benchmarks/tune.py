@@ -143,6 +143,7 @@ class Bench:
         self.chosen, self.handover_s = found.spec, found.handover_s
         self.rivals = [Rival(one) for one in others if one != found.spec]
         self.turned_away = 0
+        self.at_once = 1  # others that are loaded beside what was chosen
 
     @property
     def place(self) -> str:
@@ -196,17 +197,19 @@ class Bench:
         self.look([rival for rival in self.rivals if not rival.looks])
         self.look([rival for rival in self.rivals if len(rival.looks) == 1 and rival.middle > AGAIN])
         while wanting := [rival for rival in self.rivals if rival.wants(times)]:
-            for rival, ratio in zip(wanting, self.in_both_orders(wanting), strict=True):
-                rival.ratios.append(ratio)
+            for first in range(0, len(wanting), self.at_once):
+                some = wanting[first : first + self.at_once]
+                for rival, ratio in zip(some, self.in_both_orders(some), strict=True):
+                    rival.ratios.append(ratio)
 
     def look(self, rivals: list[Rival]) -> None:
         """At each for a few turns, at as many at once as there is memory for."""
         if not rivals:
             return
         with self.loaded([self.chosen]) as (best,):
-            most = max(1, min(AT_ONCE, int(available_bytes() / (ROOM * best.resident_bytes()))))
-            for first in range(0, len(rivals), most):
-                self.look_with(best, rivals[first : first + most])
+            self.at_once = max(1, min(AT_ONCE, int(available_bytes() / (ROOM * best.resident_bytes()))))
+            for first in range(0, len(rivals), self.at_once):
+                self.look_with(best, rivals[first : first + self.at_once])
 
     def look_with(self, best: Contestant, rivals: list[Rival]) -> None:
         """One that fails is left out, and said."""

@@ -28,6 +28,8 @@ class Device:
         self.versions = {"mnn": "1"}
         self.room, self.held, self.most = 1e12, 0.0, 0.0
         self.load_on = 1  # cores on which networks load, each on one
+        self.loading_s: Costs = lambda spec: self.start_s  # without end if it is endless; negative costs are crashes
+        self.loading_bytes = 0.3e9
         self.free_at = [0.0]
         self.groups: list[list[str]] = []  # engines that loaded at once
         self.loading: list[str] = []
@@ -72,13 +74,16 @@ class Contestant:
 
     def __init__(self, device: Device, spec: Spec):
         self.device, self.spec = device, spec
-        self.loaded_at = max(device.now, min(device.free_at)) + device.start_s
-        device.free_at = sorted([*device.free_at, self.loaded_at])[-device.load_on :]
+        loading_s = device.loading_s(spec)
+        self.crashes = loading_s < 0
+        self.loaded_at = max(device.now, min(device.free_at)) + abs(loading_s)
+        if self.loaded_at < math.inf:  # what hangs keeps no core busy
+            device.free_at = sorted([*device.free_at, self.loaded_at])[-device.load_on :]
         device.loading.append(spec.engine)
         self.luck = device.luck(len(device.ran))
         device.ran.append(spec)
         self.held = 0.0
-        self._hold(0.3e9)
+        self._hold(device.loading_bytes)
 
     def _hold(self, size: float) -> None:
         self.device.held += size - self.held
@@ -89,9 +94,12 @@ class Contestant:
         if self.device.loading:
             self.device.groups.append(self.device.loading)
             self.device.loading = []
-        self.device.now = max(self.device.now, self.loaded_at)
-        if self.device.now > end_by:
+        if self.loaded_at > (given_up := min(end_by, self.device.now + hang_s)):
+            self.device.now = max(self.device.now, given_up)
             raise FailedError("the worker took longer than was left for it")
+        self.device.now = max(self.device.now, self.loaded_at)
+        if self.crashes:
+            raise FailedError("failed: it crashed while it loaded")
 
     def turn(self, hang_s: float, end_by: float) -> float:
         self._hold(1e9)

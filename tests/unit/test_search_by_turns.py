@@ -1,5 +1,6 @@
 """Settings compared by turns on a made-up device: cores that move, processes that differ, memory that is kept."""
 
+import math
 import random
 from dataclasses import replace
 from typing import Any
@@ -53,6 +54,28 @@ def test_where_cores_are_does_not_matter_to_long_steps(search: Any) -> None:
     found, _ = search(by_table({("mnn", None): 0.5}), start_s=0.5, **asked)
     assert found.spec.engine == "mnn" and found.handover_s is None
     assert search(by_table({}), **asked)[0].remembered and not any("cores moved" in text for text in told)
+
+
+def test_a_core_that_does_not_answer_once_has_not_moved(search: Any) -> None:
+    def where(now: float) -> Any:
+        return "core 1 did not answer in time" if int(now) % 3 == 0 else NEAR if now < 20 else FAR
+
+    told: list[str] = []
+    found, _ = search(by_table({}, 0.01), start_s=0.5, handover_at=where, tell=told.append)
+    assert found.handover_s == FAR and sum("cores moved" in text for text in told) == 1
+
+
+def test_several_threads_come_back_where_cores_are_nearer(search: Any) -> None:
+    import ergometer.run.search as searching
+
+    def cost(spec: Spec) -> float:
+        near = 0.007 if searching.time.monotonic() > 25 else 0.0115
+        if spec.engine == "mnn":
+            return {1: 0.010, 2: near}.get(spec.threads or 4, 0.0115)
+        return 0.0101 if spec.threads == 1 else 0.0115
+
+    found, _ = search(cost, start_s=0.4, handover_at=lambda now: FAR if now < 25 else NEAR)
+    assert (found.spec.engine, found.spec.threads) == ("mnn", 2) and found.handover_s == NEAR
 
 
 @pytest.mark.parametrize("why", ["there is one core alone", "it is not compiled"])
@@ -142,6 +165,42 @@ def test_where_several_load_at_once_more_is_tried_in_as_many_rounds(search: Any)
         rounds.append(max(len(trial.values) for trial in found.trials))
         assert found.took_s <= 60 and not device.held
     assert tried[1] > 1.3 * tried[0] and rounds[1] >= rounds[0] > 10
+
+
+def test_the_first_loads_alone(search: Any) -> None:
+    _, device = search(by_table({}, 0.01), start_s=1.0, load_on=4)
+    assert device.groups[0] == ["torch"] and len(device.groups[1]) > 1
+
+
+@pytest.mark.parametrize("loading_s", [math.inf, -2.0])
+def test_engines_that_hang_or_crash_while_they_load_leave_time_to_the_others(search: Any, loading_s: float) -> None:
+    told: list[str] = []
+    found, device = search(
+        lambda spec: 0.4 if "layout" in spec.options else 0.5,
+        loading_s=lambda spec: 1.5 if spec.engine == "torch" else loading_s,
+        start_s=1.5,
+        load_on=4,
+        tell=told.append,
+    )
+    best = next(trial for trial in found.trials if trial.spec == found.spec)
+    assert best.spec.options["layout"] == "channels_last" and len(best.values) > 5
+    assert found.took_s <= 60 and not device.held
+    for engine in ("mnn", "litert"):
+        assert any(text.startswith(f"{engine}: ") for text in told)
+
+
+def test_long_steps_that_are_near_each_other_are_all_compared(search: Any) -> None:
+    """Of six settings that take seconds none is put out by its first turn alone, if there is time for rounds of all."""
+    seen: dict[str, int] = {}
+
+    def cost(spec: Spec) -> float:
+        text = describe_setting(spec)
+        seen[text] = seen.get(text, 0) + 1
+        unlucky = spec.engine == "litert" and seen[text] == 1
+        return 1.5 if unlucky else 1.1 if spec.engine == "litert" else 1.2
+
+    found, _ = search(cost, start_s=5.0, load_on=4)
+    assert found.spec.engine == "litert"
 
 
 def test_what_compiles_for_minutes_loads_alone(search: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,14 +69,14 @@ class Search(ABC):
         if not able:
             last = next((trial.why for trial in self.trials if trial.failed), "no engine works")
             raise UnavailableError(f"no setting could be measured in {self.limit_s:g} s: {last}.")
-        best = self._steadier(left) if left else min(able, key=self.cost)
+        best = self.steadier(left) if left else min(able, key=self.cost)
         for trial in able:
             trial.why = "" if trial is best else trial.why or self.worse
             if trial.why == self.worse and self.cost(trial) < self.cost(best):
                 trial.why = "behind in an earlier round"
         return Tuned(spec=best.spec, goal=self.goal, trials=self.trials, took_s=self.took_s, handover_s=self.handover_s)
 
-    def _steadier(self, order: Sequence[Trial]) -> Trial:
+    def steadier(self, order: Sequence[Trial]) -> Trial:
         """The best, or its steady form if that is as good."""
         best = order[0]
         same = next((trial for trial in order if trial.spec == self.steady(best.spec)), best)

@@ -27,6 +27,7 @@ from ergometer.run.limit import available_bytes
 from ergometer.run.search import FAR_BEHIND, Search
 from ergometer.run.tuned import Trial
 from ergometer.run.turns import Contestant, FailedError
+from ergometer.run.worker import QUICK
 
 _TURN_S = 0.1
 _USED = 0.97  # of the time: workers with gigabytes take a moment to end
@@ -39,12 +40,15 @@ _FOR_ROUNDS = 0.5  # of the time that is left then: what is left over for rounds
 _FEWEST_ROUNDS = 3  # before settings of what is left are tried, and for which time is left over
 _MOST_ROUNDS = 200
 _CLEAR = 1.5  # times the best in the first turn: it takes luck to turn out to be the best
-_STEPS = 4  # that a turn takes, with loading, for all that is known before
+_CLEAR_ROUNDS = 10  # for which there must be time, with all, if what is clearly behind is to stay
+_STEPS = 4  # that a turn takes, with loading anew, for all that is known before
+_SLOWER = 1.2  # times its first: what a turn of a single step takes, for all that is known before
 _DOUBT = 1.5  # divided by the number of turns: how far behind one may be and still turn out to be the best
 _LONGER = 1.5  # times what the others took: the time that a first turn may take
 _ROOM = 2.0  # times the largest so far: memory that is left free for another
 _LOADING_BYTES = 1e9  # that one may take until it has loaded
 _AT_ONCE = 3  # times the cores: how many load at once, so that no core waits for the slowest
+_NO_ROOM = "there was no memory for it beside others"
 
 
 class NoRoomError(ErgoError):
@@ -57,6 +61,7 @@ class SearchByTurns(Search):
         self.rounds: list[dict[str, float]] = []
         self.lasted_s: dict[str, float] = {}
         self.disturbed: set[str] = set()
+        self.alone_s = 0.0  # that the first took to load: nothing takes much less, however many load at once
         with tempfile.TemporaryDirectory(prefix="ergo-tune-") as folder:
             self.folder = Path(folder)
             try:
@@ -66,7 +71,7 @@ class SearchByTurns(Search):
                     self._close(trial)
         order = sorted(left, key=lambda trial: self._behind(trial, left))
         for trial in self.trials if order else ():
-            trial.ratio = self._ratio(trial, order[0])
+            trial.ratio = self._ratio(trial, self.steadier(order))
         return order
 
     def _in_turns(self, first: Sequence[Trial]) -> list[Trial]:
@@ -107,18 +112,19 @@ class SearchByTurns(Search):
         return left
 
     def _handover_s(self, left: Sequence[Trial] = ()) -> float | None:
-        """How far apart the cores are, unless the steps of these are so long that it does not matter."""
+        """How far apart the cores are, or were when they last answered; None where the steps of these are so long that
+        it does not matter."""
         if min(map(self.cost, left), default=0.0) > _LONG_S:
             return None
         found = handover_s(os.sched_getaffinity(0))
-        return None if isinstance(found, str) else found
+        return self.handover_s if isinstance(found, str) else found
 
     def _within_reach(self, left: Sequence[Trial], *, further: bool) -> list[Trial]:
         """Those closed that may be the best now that cores lie nearer, or further apart, which slows several threads
-        down and not fewer."""
+        down and not one."""
         bound = _REACH * min(map(self.cost, left))
         closed = [trial for trial in self.trials if trial.why == self.worse and self.cost(trial) <= bound]
-        return [trial for trial in closed if further or trial.spec.threads is None]
+        return [trial for trial in closed if further or trial.spec.threads != 1]
 
     def _with_disturbed(self, left: Sequence[Trial]) -> list[Trial]:
         """With those that something else may have put behind, if there is time."""
@@ -144,7 +150,7 @@ class SearchByTurns(Search):
     def _in_other_processes(self, left: Sequence[Trial]) -> list[Trial]:
         """The same, loaded anew, if that leaves time enough. Where free memory is in pieces, what is loaded first is
         slower by some percent, so nobody is always the first."""
-        if not self._can_load(left) or sum(trial.took_s for trial in left) > _FEW * (self.limit_s - self.took_s):
+        if not self._can_load(left) or self._loading_s(left) > _FEW * (self.limit_s - self.took_s):
             return list(left)
         for trial in left:
             self._close(trial)
@@ -154,69 +160,88 @@ class SearchByTurns(Search):
 
     def _can_load(self, trials: Sequence[Trial], others: Sequence[Trial] = ()) -> bool:
         """Whether there is time to load these, and for some rounds of them and of the others."""
-        needed_s = sum(trial.took_s for trial in trials) + _FEWEST_ROUNDS * self._turns_s([*trials, *others])
+        needed_s = self._loading_s(trials) + _FEWEST_ROUNDS * self._turns_s([*trials, *others])
         return self.took_s + needed_s <= _USED * self.limit_s
+
+    def _loading_s(self, trials: Sequence[Trial]) -> float:
+        """Seconds until all of these have loaded and had their first turns."""
+        return max(self.alone_s, sum(map(self.needs, trials))) if trials else 0.0
 
     def _enter(self, trials: Sequence[Trial], others: Sequence[Trial] = (), kept_s: float = 0.0) -> list[Trial]:
         """They load, some at once, and each has its first turn, in its share of the time, unless it is the first of
         all. With others there already, time is left over for some rounds, and so much at least."""
         rounds_s = max(kept_s, _FEWEST_ROUNDS * sum(sorted(_TURN_S + self.cost(other) for other in others)[:2]))
         waiting = list(trials)
-        while waiting:
-            self._make_room()
+        while waiting and self._make_room():
             group = self._next_group(waiting, rounds_s)
             if not group:
                 break
             loaded = self._load(group, len(group) * self._longest_s(group, len(group) + len(waiting)))
-            for number, trial in enumerate(loaded):
-                if number:
-                    self._make_room()
-                value = self._first_turn(trial, self._longest_s([trial], len(loaded) - number + len(waiting)))
+            while loaded:
+                trial = loaded.pop(0)
+                value = self._first_turn(trial, self._longest_s([trial], 1 + len(loaded) + len(waiting)))
                 trial.values = trial.values if value is None else [value]
                 self.say(trial)
+                if loaded and not self._has_room():  # they load again when there is
+                    for other in loaded:
+                        self._close(other)
+                    waiting, loaded = loaded + waiting, []
+        for trial in waiting:
+            trial.why = _NO_ROOM
+        self.taken([trial for trial in waiting if trial not in self.trials])
         return [trial for trial in self._left(trials) if trial.text in self.loaded]
 
     def _next_group(self, waiting: list[Trial], kept_s: float) -> list[Trial]:
-        """Taken from those that wait: as many as load at once, with so much time left over. What compiles for minutes
-        loads alone."""
+        """Taken from those that wait: as many as load at once, with so much time left over. The very first loads alone,
+        since it tells what the others may need, and so does what compiles for minutes."""
         room = int(available_bytes() // max(_LOADING_BYTES, self._largest_bytes()))
-        most = max(1, min(_AT_ONCE * len(os.sched_getaffinity(0)), room - 1))
-        group, needed_s = list[Trial](), kept_s
+        at_once = _AT_ONCE * len(os.sched_getaffinity(0)) if self._any_measured else 1
+        most, group = max(1, min(at_once, room - 1)), list[Trial]()
         while waiting and len(group) < most:
-            needed_s += self.needs(waiting[0])
+            needed_s = kept_s + self._loading_s([*group, waiting[0]])
             slow = any(registry.load("engines", trial.spec.engine).slow_start for trial in [*group, waiting[0]])
             if group and (slow or self.took_s + needed_s > self.limit_s):
                 break
             trial = waiting.pop(0)
             if self.has_time(trial, needed_s):
                 group.append(trial)
-            else:
-                needed_s -= self.needs(trial)
         return group
 
     def _longest_s(self, trials: Sequence[Trial], count: int) -> float:
         """Seconds that any of these may take to load, or for its first turn, if so many share what is left."""
-        if not any(trial.values for trial in self.trials):
+        if not self._any_measured:
             return math.inf
         share_s = ((1 - _KEPT) * self.limit_s - self.took_s) / count
         seen_s = max(other.took_s for other in self.trials if other.values)
         return max(share_s, _LONGER * seen_s, *(self.needs(trial) for trial in trials))
 
+    @property
+    def _any_measured(self) -> bool:
+        return any(trial.values for trial in self.trials)
+
     def _load(self, trials: Sequence[Trial], longest_s: float = math.inf) -> list[Trial]:
         """Those of them that have loaded, all at once, since loading mostly keeps one core busy."""
         ready = [(trial, self.make_ready(trial)) for trial in trials]
-        ready = [(trial, bundle) for trial, bundle in ready if not trial.failed]
-        begun = time.monotonic()
+        begun = heard_at = time.monotonic()
         for trial, bundle in ready:
-            self.loaded[trial.text] = self._contestant(trial, bundle)
-        for trial, _ in ready:
+            if not trial.failed:
+                self.loaded[trial.text] = self._contestant(trial, bundle)
+        for trial in trials:
             try:
-                self.loaded[trial.text].wait_until_loaded(self.hang_s, min(begun + longest_s, self._end))
+                if not trial.failed:
+                    end_by = min(heard_at + self.hang_s, begun + longest_s, self._end)
+                    self.loaded[trial.text].wait_until_loaded(self.hang_s, end_by)
+                    heard_at = time.monotonic()
             except FailedError as error:
                 self._put_out(trial, error)
-        for trial, _ in ready:
-            trial.took_s = (time.monotonic() - begun) / len(ready)
-        return [trial for trial, _ in ready if trial.text in self.loaded]
+        loaded = [trial for trial in trials if trial.text in self.loaded]
+        took_s = time.monotonic() - begun
+        self.alone_s = self.alone_s or (took_s if loaded else 0.0)
+        for trial in trials:
+            trial.took_s = took_s / len(trials)
+            if trial not in loaded:
+                self.say(trial)
+        return loaded
 
     def _contestant(self, trial: Trial, bundle: Path | None) -> Contestant:
         spec = replace(trial.spec, trace_steps=0, budget=Budget(time_s=_TURN_S))
@@ -232,14 +257,14 @@ class SearchByTurns(Search):
         found: dict[str, float] = {}
         for trial in [*trials[at:], *trials[:at]]:
             if not self._fits([trial]):
-                return list(trials)
+                return self._left(trials)
             begun = time.monotonic()
             value = self._turn(trial)
             self.lasted_s[trial.text] = time.monotonic() - begun
             if value is not None:
                 found[trial.text] = value
             elif not trial.failed:
-                return list(trials)
+                return self._left(trials)
         self.rounds.append(found)
         for trial in trials:
             trial.values += [found[trial.text]] if trial.text in found else []
@@ -278,7 +303,11 @@ class SearchByTurns(Search):
 
     def _turns_s(self, trials: Sequence[Trial]) -> float:
         """Seconds that a turn of each will take: what its last one took, which is not known before the second."""
-        return sum(self.lasted_s.get(trial.text, _TURN_S + _STEPS * trial.values[-1]) for trial in trials)
+        return sum(self.lasted_s.get(trial.text, self._guess_s(trial)) for trial in trials)
+
+    def _guess_s(self, trial: Trial) -> float:
+        step_s = trial.values[-1]
+        return _SLOWER * step_s if step_s > QUICK * _TURN_S else _TURN_S + _STEPS * step_s
 
     def _behind(self, trial: Trial, others: Sequence[Trial]) -> float:
         """How many times the middle of the others it takes, in the rounds that all of them had."""
@@ -305,11 +334,11 @@ class SearchByTurns(Search):
         return self._left(trials)
 
     def _affordable(self, trials: Sequence[Trial]) -> list[Trial]:
-        """The best of them, and no more than have time for a round. At first there should be time for some; what is
-        clearly behind is closed for that."""
+        """The best of them, and no more than have time for a round. What is clearly behind is closed for the sake of
+        more rounds of the others."""
         behind = {trial.text: self._behind(trial, trials) for trial in trials}
         order = sorted(trials, key=lambda trial: behind[trial.text])
-        rounds = max(1, _FEWEST_ROUNDS - len(self.rounds))
+        rounds = max(1, _CLEAR_ROUNDS - len(self.rounds))
         while len(order) > 2:
             clear = behind[order[-1].text] > _CLEAR * behind[order[0].text]
             if self._fits(order * rounds if clear else order):
@@ -322,17 +351,21 @@ class SearchByTurns(Search):
         self._close(trial)
         self.tell(f"{trial.text}: {trial.why} in {len(trial.values)} turn{'s' if len(trial.values) > 1 else ''}")
 
-    def _make_room(self) -> None:
-        """Close the slowest until there is memory for another."""
-        able = sorted(self._left(self.trials), key=self.cost)
-        while self.loaded:
-            if available_bytes() >= _ROOM * self._largest_bytes():
-                return
+    def _make_room(self) -> bool:
+        """Close the slowest until there is memory for another; False if that would end a comparison that has begun."""
+        able = sorted((trial for trial in self._left(self.trials) if trial.text in self.loaded), key=self.cost)
+        while not self._has_room():
+            if len(able) <= 2 and self.lasted_s:
+                return False
             if len(able) < 2:
                 raise NoRoomError("there is not memory for two settings at once")
             trial = able.pop()
-            trial.why = "behind, and there was no memory to keep it"
+            trial.why = _NO_ROOM
             self._close(trial)
+        return True
+
+    def _has_room(self) -> bool:
+        return not self.loaded or available_bytes() >= _ROOM * self._largest_bytes()
 
     def _largest_bytes(self) -> int:
         return max((contestant.resident_bytes() for contestant in self.loaded.values()), default=0)

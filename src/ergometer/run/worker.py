@@ -48,7 +48,7 @@ _SHORTEST_S = 1.5  # so that a power sensor of 100 ms resolves the whole
 _MOST_WARMUP = 200
 _TELL_NS = 250_000_000
 _PAD_BYTES = 1 << 18
-_QUICK = 5  # turns: a network that loads, and steps once, in less time is loaded anew for every one
+QUICK = 5  # turns: a network that loads, and steps once, in less time is loaded anew for every one
 
 
 class StoppedError(Exception):
@@ -226,7 +226,7 @@ class Worker:
         times: list[float] = []
         self.stage("turns")
         while not times or os.read(asked, 1):
-            if times and self._load_ns + times[0] * 1e9 <= _QUICK * turn_ns:
+            if times and self._load_ns + times[0] * 1e9 <= QUICK * turn_ns:
                 self._load_anew()
             times = []
             end_ns = now_ns() + turn_ns
