@@ -29,7 +29,7 @@ class Device:
         self.room, self.held, self.most = 1e12, 0.0, 0.0
         self.load_on = 1  # cores on which networks load, each on one
         self.loading_s: Costs = lambda spec: self.start_s  # without end if it is endless; negative costs are crashes
-        self.loading_bytes = 0.3e9
+        self.bytes_of: Costs = lambda spec: 1e9  # from the first turn on
         self.free_at = [0.0]
         self.groups: list[list[str]] = []  # engines that loaded at once
         self.loading: list[str] = []
@@ -70,7 +70,7 @@ class Device:
 
 
 class Contestant:
-    """A worker on that device, which takes 1 GB from its first turn on; negative costs are crashes."""
+    """A worker on that device, which takes more memory from its first turn on; negative costs are crashes."""
 
     def __init__(self, device: Device, spec: Spec):
         self.device, self.spec = device, spec
@@ -83,7 +83,7 @@ class Contestant:
         self.luck = device.luck(len(device.ran))
         device.ran.append(spec)
         self.held = 0.0
-        self._hold(device.loading_bytes)
+        self._hold(0.3e9)
 
     def _hold(self, size: float) -> None:
         self.device.held += size - self.held
@@ -102,7 +102,7 @@ class Contestant:
             raise FailedError("failed: it crashed while it loaded")
 
     def turn(self, hang_s: float, end_by: float) -> float:
-        self._hold(1e9)
+        self._hold(self.device.bytes_of(self.spec))
         self.disturbed = self.device.busy(self.device.now)
         step_s = self.device.costs(self.spec) * self.luck * (8 if self.disturbed else 1)
         turn_s = self.spec.budget.time_s or 0.0

@@ -18,7 +18,7 @@ def search(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[...
         def searched(costs: Costs, spec: Spec = SPEC, **options: Any) -> tuple[Tuned, Device]:
             device = Device(monkeypatch, costs, start_s=options.pop("start_s", 2.0))
             device.versions |= options.pop("versions", {})
-            for name in ("room", "handover_at", "luck", "busy", "load_on", "loading_s", "loading_bytes"):
+            for name in ("room", "handover_at", "luck", "busy", "load_on", "loading_s", "bytes_of"):
                 setattr(device, name, options.pop(name, getattr(device, name)))
             asked = {"goal": "time", "engines": [], "interrupt": interrupt, "tell": lambda text: None}
             return tune.tuned(spec, **(asked | options)), device

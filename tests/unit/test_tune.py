@@ -205,29 +205,36 @@ def test_there_is_memory_for_all_that_are_loaded(search: Any) -> None:
     assert any("no memory for it" in trial.why for trial in found.trials)
 
 
-def test_what_waits_for_its_first_turn_gives_its_memory_to_others(search: Any) -> None:
-    """Five that have loaded leave no room for the first turn of the second; one after another there is."""
-    found, device = search(by_table({("mnn", None): 0.008}, 0.010), room=3.5e9, load_on=4, loading_bytes=0.9e9)
-    assert found.spec.engine == "mnn" and device.most <= 3.5e9
-    assert len([trial for trial in found.trials if trial.values]) > 3
-    assert any(len(trial.values) > 5 for trial in found.trials)  # in turns
+def test_what_waits_for_its_first_turn_makes_room_for_others(search: Any) -> None:
+    """Two engines load at once, and the first turn of one leaves no room for that of the other."""
+    found, device = search(
+        by_table({("torch", None): 0.010}, 0.012),
+        bytes_of=lambda spec: 0.5e9 if spec.engine == "torch" else 3e9,
+        room=6.2e9,
+        load_on=4,
+    )
+    assert found.spec.engine == "torch" and device.most <= 6.2e9
+    assert max(len(trial.values) for trial in found.trials) > 5  # in turns
+    assert {trial.spec.engine for trial in found.trials if trial.values} == {"torch", "mnn", "litert"}
 
 
 def test_memory_that_others_take_later_does_not_end_what_was_begun(search: Any) -> None:
-    """After some rounds there is no room for more settings: those that are loaded go on."""
-    turns: dict[str, int] = {}
+    """Cores move, and there is no room for what was closed before: those that are loaded go on."""
+    turns, late = dict[str, int](), list[str]()
+
+    def cost(spec: Spec) -> float:
+        text = tuned.describe_setting(spec)
+        turns[text] = turns.get(text, 0) + 1
+        if turns[text] == 6 and not late:
+            late.append(text)
+            monkeypatch.setattr("ergometer.run.search_by_turns.available_bytes", lambda: 1.5e9)
+        return {("mnn", None): 0.0080, ("litert", None): 0.0085}.get((spec.engine, spec.threads), 0.012)
+
     with pytest.MonkeyPatch.context() as monkeypatch:
-
-        def cost(spec: Spec) -> float:
-            text = tuned.describe_setting(spec)
-            turns[text] = turns.get(text, 0) + 1
-            if turns[text] == 3:
-                monkeypatch.setattr("ergometer.run.search_by_turns.available_bytes", lambda: 1.5e9)
-            return {("mnn", None): 0.008, ("torch", None): 0.009}.get((spec.engine, spec.threads), 0.02)
-
-        found, device = search(cost)
+        found, device = search(cost, start_s=1.0, handover_at=lambda now: 3.5e-7 if late else 7e-8)
     assert found.spec.engine == "mnn" and not device.held
-    assert max(len(trial.values) for trial in found.trials) > 5
+    assert max(len(trial.values) for trial in found.trials) > 12
+    assert any("no memory for it" in trial.why for trial in found.trials)
 
 
 def test_without_memory_for_two_they_run_one_after_another(search: Any) -> None:
