@@ -70,6 +70,28 @@ def test_what_lies_between_ops_is_a_share_of_its_own() -> None:
     assert found[BETWEEN].share == pytest.approx(0.4)
 
 
+def test_what_a_gpu_tells_is_joined_to_ops() -> None:
+    """Busy for the first half of a step alone, in which more of its memory was taken."""
+    t_ns = np.arange(0, 2000 * MS, 10 * MS, dtype=np.int64)
+    channels = (Channel(name="gpu_utilisation.0", unit="%"), Channel(name="gpu_memory.0", unit="B"))
+    early = t_ns < 1000 * MS
+    values = np.column_stack([np.where(early, 80.0, 0.0), np.where(early, 6e9, 2e9)])
+    spans = [
+        Span(0, 1900 * MS, "step", "traced", 0),
+        Span(0, 1900 * MS, "phase", "forward", 0, "forward"),
+        Span(0, 1000 * MS, "op", "conv", 0, "forward", "a"),
+        Span(1000 * MS, 1900 * MS, "op", "relu", 0, "forward", "b"),
+    ]
+    found = attribute(SpanTable.of(spans), Samples((Timeline(t_ns, channels, values),)), "layers")
+    busy = {share.layer: share for share in found}
+    assert busy["a"].gpu_s == pytest.approx(0.8, rel=0.01) and busy["b"].gpu_s == pytest.approx(0.0, abs=0.01)
+    assert busy["a"].gpu_memory_bytes == pytest.approx(6e9, rel=0.01)
+    assert busy["b"].gpu_memory_bytes == pytest.approx(2e9, rel=0.01)
+    assert busy["a"].cpu_s is None and busy["a"].energy_j is None and busy["a"].source == "integrated"
+    without = attribute(SpanTable.of(spans), samples(5.0), "layers")
+    assert all(share.gpu_s is None and share.gpu_memory_bytes is None for share in without)
+
+
 def test_a_call_shorter_than_the_sensor_resolves_is_estimated() -> None:
     def source(length_ns: int) -> str:
         spans = [

@@ -1,4 +1,4 @@
-"""Which operation, layer and phase cost what: time, calls, CPU, memory and energy."""
+"""Which operation, layer and phase cost what: time, calls, CPU, accelerator, memory and energy."""
 
 import math
 from dataclasses import dataclass
@@ -12,15 +12,17 @@ from ergometer.store.spans import SpanTable
 
 BETWEEN = "(between ops)"
 LEVELS = ("phases", "layers", "ops")
+_GPU_COLUMNS = {3: "gpu_utilisation.", 4: "gpu_memory."}
 Key = tuple[str, str, str]
 Groups = dict[Key, tuple[int, Floats]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """What one phase, layer or op costs per step. CPU and energy are None where they were not measured.
+    """What one phase, layer or op costs per step. What was not measured is None.
 
-    source: integrated, or estimated where single calls are shorter than the sensor resolves.
+    gpu_s: how long GPUs were busy, by their utilisation; gpu_memory_bytes: what was taken of their memory meanwhile, on
+    the average. source: integrated, or estimated where single calls are shorter than the sensor resolves.
     """
 
     phase: str
@@ -30,8 +32,10 @@ class Share:
     time_s: float
     share: float
     cpu_s: float | None
+    gpu_s: float | None
     energy_j: float | None
     memory_bytes: float | None
+    gpu_memory_bytes: float | None
     source: str
 
 
@@ -63,14 +67,20 @@ def attribute(spans: SpanTable, samples: Samples, level: str) -> list[Share]:
             calls=calls / len(steps),
             time_s=float(sums[0]) / len(steps),
             share=float(sums[0]) / whole_s if whole_s else 0.0,
-            cpu_s=None if np.isnan(sums[1]) else float(sums[1]) / len(steps),
-            energy_j=None if np.isnan(sums[2]) else float(sums[2]) / len(steps),
+            cpu_s=_measured(sums[1] / len(steps)),
+            gpu_s=_measured(sums[3] / len(steps) / 100),
+            energy_j=_measured(sums[2] / len(steps)),
             memory_bytes=float(memory[key][1][0]) if key in memory else None,
+            gpu_memory_bytes=_measured(sums[4] / sums[0]) if sums[0] else None,
             source="integrated" if sums[0] / max(calls, 1) >= TRUSTED * resolution_s else "estimated",
         )
         for key, (calls, sums) in rows.items()
     ]
     return sorted(shares, key=lambda share: -share.time_s)
+
+
+def _measured(amount: float) -> float | None:
+    return None if np.isnan(amount) else float(amount)
 
 
 def _grouped(spans: SpanTable, level: str, amounts: Floats) -> Groups:
@@ -107,7 +117,9 @@ def _rest(whole: Groups, ops: Groups, level: str) -> Groups:
 
 def _usable_channels(samples: Samples, steps: SpanTable) -> dict[int, list[tuple[Totals, int]]]:
     """Columns of _amounts -> the channels that make them, where samples cover the traced steps; empty where not."""
+    named = [channel.name for channel in samples.channels()]
     wanted = {1: ["process.cpu"], 2: [channel.name for channel in energy_channels(samples.channels())]}
+    wanted |= {at: [name for name in named if name.startswith(stem)] for at, stem in _GPU_COLUMNS.items()}
     tables = [totals(timeline) for timeline in samples.timelines if len(timeline.t_ns) > 2]
     usable: dict[int, list[tuple[Totals, int]]] = {}
     for column, names in wanted.items():
@@ -128,8 +140,8 @@ def _resolution(channels: dict[int, list[tuple[Totals, int]]]) -> float:
 
 
 def _amounts(channels: dict[int, list[tuple[Totals, int]]], spans: SpanTable) -> Floats:
-    """Per span: seconds, CPU seconds and joules; NaN where not measured."""
-    out = np.full((len(spans), 3), np.nan)
+    """Per span: seconds, CPU seconds, joules, and percent and bytes of GPUs times seconds; NaN where not measured."""
+    out = np.full((len(spans), 5), np.nan)
     out[:, 0] = spans.duration_s
     for column, found in channels.items():
         for table, at in found:

@@ -137,7 +137,7 @@ def _steps(spans: SpanTable) -> dict[str, Any] | None:
 
 
 def _shares(spans: SpanTable | None, samples: Samples) -> dict[str, list[list[Any]]] | None:
-    """The breakdown at each level; a share is [phase, layer, op, calls, time, share, cpu, energy, memory, source]."""
+    """The breakdown at each level; a share is the fields of a Share."""
     if spans is None:
         return None
     found = {level: [list(asdict(share).values()) for share in attribute(spans, samples, level)] for level in LEVELS}

@@ -333,22 +333,25 @@ def proof_layers(proof: Proof) -> Fitted:
 
 
 def shares(found: Sequence[Share], level: str, most: int | None = None) -> Fitted:
-    """Where a step's time, CPU, energy and memory go."""
-    columns = ["phase", "layer", "op", "calls", "time", "share", "CPU", "energy", "allocated", "source"]
+    """Where a step's time, CPU, GPU, energy and memory go."""
+    columns = ["phase", "layer", "op", "calls", "time", "share"]
+    columns += ["CPU", "GPU", "energy", "allocated", "GPU memory", "source"]
     hidden = {"phases": ("layer", "op"), "layers": ("op",), "ops": ()}[level]
+    hidden += () if any(share.gpu_s is not None for share in found) else ("GPU",)
+    hidden += () if any(share.gpu_memory_bytes is not None for share in found) else ("GPU memory",)
     keep = [at for at, column in enumerate(columns) if column not in hidden]
     rows = [_share_row(share) for share in found[:most]]
     if most is not None and len(found) > most:
         rest = sum(share.share for share in found[most:])
         time_s = sum(share.time_s for share in found[most:])
         label = f"{len(found) - most} more"
-        rows.append(["", label, label, "", format_value(time_s, "s"), f"{100 * rest:.1f} %", "", "", "", ""])
+        rows.append(["", label, label, "", format_value(time_s, "s"), f"{100 * rest:.1f} %", *[""] * 6])
     return Fitted(
         f"per traced step, by {level.removesuffix('s')}",
         [columns[at] for at in keep],
         [[row[at] for at in keep] for row in rows],
         left=("phase", "layer", "op", "source"),
-        drop=("source", "energy", "allocated", "calls", "CPU"),
+        drop=("source", "GPU memory", "energy", "allocated", "calls", "GPU", "CPU"),
     )
 
 
@@ -362,7 +365,9 @@ def _share_row(share: Share) -> list[str]:
         format_value(share.time_s, "s"),
         f"{100 * share.share:.1f} %",
         "-" if share.cpu_s is None else about + format_value(share.cpu_s, "s"),
+        "-" if share.gpu_s is None else about + format_value(share.gpu_s, "s"),
         "-" if share.energy_j is None else about + format_value(share.energy_j, "J"),
         "-" if share.memory_bytes is None else format_value(share.memory_bytes, "B"),
+        "-" if share.gpu_memory_bytes is None else about + format_value(share.gpu_memory_bytes, "B"),
         share.source,
     ]

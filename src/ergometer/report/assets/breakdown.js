@@ -1,7 +1,7 @@
 /* Where a traced step goes: phase > layer > op. The numbers are those of `ergo show`; nothing is added up here. */
-const SHARE = ["phase", "layer", "name", "calls", "time", "share", "cpu", "energy", "memory", "source"];
-const SORTS = { time: "time", name: "name", calls: "calls", cpu: "CPU", energy: "energy", memory: "allocated" };
-const UNITS = { time: "s", cpu: "s", energy: "J", memory: "B" };
+const SHARE = ["phase", "layer", "name", "calls", "time", "share", "cpu", "gpu", "energy", "memory", "gpuMemory", "source"];
+const SORTS = { time: "time", name: "name", calls: "calls", cpu: "CPU", gpu: "GPU", energy: "energy", memory: "allocated", gpuMemory: "GPU memory" };
+const UNITS = { time: "s", cpu: "s", gpu: "s", energy: "J", memory: "B", gpuMemory: "B" };
 const FIRST_ROWS = 60;
 
 class Breakdown {
@@ -18,7 +18,7 @@ class Breakdown {
     this.words = "";
     this.body = h("tbody");
     const known = (name) => this.phases.some((row) => row[name] !== null);
-    this.columns = ["time", "calls", "cpu", "energy", "memory"].filter((name) => name === "calls" || name === "time" || known(name) || this.some(name));
+    this.columns = ["time", "calls", "cpu", "gpu", "energy", "memory", "gpuMemory"].filter((name) => name === "calls" || name === "time" || known(name) || this.some(name));
     this.heads = ["name", ...this.columns].map((name) => h("th", { class: name === "name" ? "left" : null, scope: "col" },
       h("button", { class: "sort", type: "button", onclick: () => this.sort(name) }, name === "name" ? "phase, layer, operation" : SORTS[name])));
     const search = h("input", { type: "search", placeholder: "search layers and operations", "aria-label": "search layers and operations", oninput: () => {
