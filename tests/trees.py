@@ -99,6 +99,20 @@ MALI_PHONE = PROC | {
     "sys/class/misc/mali0/device/devfreq/13000000.mali/cur_freq": "848000000",
 }
 
+_RADEON = "sys/class/drm/card1/device"
+_GRAPHICS = "sys/class/drm/card10/device"
+AMD_DESKTOP = PROC | {  # a card, and the graphics of a processor
+    f"{_RADEON}/gpu_busy_percent": "87",
+    f"{_RADEON}/mem_info_vram_used": "4294967296",
+    f"{_RADEON}/hwmon/hwmon3/name": "amdgpu",
+    f"{_RADEON}/hwmon/hwmon3/power1_average": "212000000",
+    f"{_RADEON}/hwmon/hwmon3/power1_cap": "300000000",
+    f"{_RADEON}/hwmon/hwmon3/freq1_input": "2450000000",
+    f"{_GRAPHICS}/gpu_busy_percent": "3",
+    f"{_GRAPHICS}/hwmon/hwmon5/power1_input": "15000000",
+    "sys/class/drm/card1-DP-1/status": "connected",
+}
+
 _VCGENCMD = """#!/bin/sh
 case "$1" in
 get_throttled) echo throttled=0x50005 ;;
@@ -117,6 +131,7 @@ TREES = {
     "jetson_orin": JETSON_ORIN,
     "jetson_tx2": JETSON_TX2,
     "jetson_xavier": JETSON_XAVIER,
+    "amd_desktop": AMD_DESKTOP,
     "laptop": LAPTOP,
     "phone": PHONE,
     "mali_phone": MALI_PHONE,

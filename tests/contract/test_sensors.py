@@ -81,6 +81,10 @@ EXPECTED = {
         "frequency.0": 1510400e3, "frequency.1": 1510400e3, "cpu.busy.0": 1.0, "cpu.idle.1": 3.0, "cpu.steal": 0.07,
         "pressure.cpu": 1.5,
     },
+    "amd_desktop": {
+        "power.amd0": 212.0, "gpu_utilisation.amd0": 87.0, "gpu_memory.amd0": 2.0**32, "gpu_frequency.amd0": 2.45e9,
+        "power.amd1": 15.0, "gpu_utilisation.amd1": 3.0,
+    },
     "jetson_tx2": {"power.VDD_IN": 4.321, "power.VDD_SYS_CPU": 1.0, "gpu_utilisation.0": 1.2},
     "laptop": {
         "energy.package-0": 262143.0, "energy.package-0.core": 1.0, "energy.package-0.dram": 0.5,
@@ -111,6 +115,7 @@ def test_the_numbers_of_a_device(tree: str, tmp_path: Path) -> None:
 def test_nothing_is_counted_twice(tmp_path: Path) -> None:
     assert scopes("jetson_orin", tmp_path / "a") == {"power.VDD_IN": "system", "power.VDD_CPU_GPU_CV": "part"}
     assert scopes("jetson_xavier", tmp_path / "b") == {"power.GPU": "component", "power.CPU": "component"}
+    assert scopes("amd_desktop", tmp_path / "d") == {"power.amd0": "component", "power.amd1": "part"}
     laptop = scopes("laptop", tmp_path / "c")
     assert laptop["energy.package-0"] == "component" and laptop["energy.package-0.core"] == "part"
     assert laptop["power.device"] == "system" and laptop["power.BAT0"] == "part"

@@ -28,7 +28,7 @@ _EXPECTED = {
     "temperature": ("temperature.", ("thermal",)),
     "frequency": ("frequency.", ("frequency",)),
     "cpu_utilisation": ("cpu.", ("cores",)),
-    "gpu_utilisation": ("gpu_utilisation.", ("nvml", "jetson_gpu", "adreno", "mali")),
+    "gpu_utilisation": ("gpu_utilisation.", ("nvml", "amdgpu", "jetson_gpu", "adreno", "mali")),
 }
 
 
