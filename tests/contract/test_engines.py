@@ -1,5 +1,6 @@
 """Every engine: says whether it works and why not; steps, learns and tells its state by the contract; is proved."""
 
+import os
 import shutil
 import time
 import tomllib
@@ -99,9 +100,13 @@ def test_packages_that_exclude_each_other_are_named(name: str, monkeypatch: pyte
 
 
 def test_the_engines_that_a_test_run_must_prove_are_here() -> None:
-    """tinygrad needs clang, which `make setup` installs where it may."""
-    wanted = {"torch", "mnn", "litert"} | ({"tinygrad"} if shutil.which("clang") else set())
-    assert wanted <= {name for name, _ in WORKING}
+    """tinygrad needs clang, and PoCL as an accelerator, which `make setup` installs where it may: in CI it must."""
+    wanted = {("torch", "cpu"), ("mnn", "cpu"), ("litert", "cpu")}
+    if shutil.which("clang"):
+        wanted |= {("tinygrad", "cpu")}
+    if os.environ.get("CI"):
+        wanted |= {("tinygrad", "cpu"), ("tinygrad", "opencl")}
+    assert wanted <= set(WORKING)
 
 
 @pytest.mark.parametrize(("name", "device"), TRAINING)
@@ -238,6 +243,20 @@ def test_products_and_transfers_of_a_step_are_told_apart(tmp_path: Path) -> None
     moved = {(phase, name) for phase, _, name in forward if name.startswith("transfer")}
     assert any(phase == "forward" and name.endswith(" to CL") for phase, name in moved)
     assert any(phase == "backward" and name.startswith("transfer CL to ") for phase, name in moved)
+
+
+@pytest.mark.skipif(("tinygrad", "opencl") not in TRAINING, reason="tinygrad has no OpenCL here")
+def test_the_memory_of_a_gpu_is_told_apart(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Parameters and velocities at least, as many bytes each; a CPU's is that of the process."""
+    from ergometer.engines.tinygrad import _devices
+
+    engine = load("tinygrad", "opencl", "train", tmp_path)
+    engine.step()
+    if _devices.is_cpu("CL"):
+        assert engine.memory()[0].device_peak is None
+        monkeypatch.setattr(_devices, "is_cpu", lambda name: False)
+    parts, _ = engine.memory()
+    assert parts.device_peak and parts.device_peak > parts.parameters + parts.optimizer + parts.input
 
 
 @pytest.mark.skipif(("tinygrad", "opencl") not in TRAINING, reason="tinygrad has no OpenCL here")

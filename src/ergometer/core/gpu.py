@@ -1,10 +1,12 @@
-"""GPUs that tell their load and clock in files."""
+"""GPUs that tell their load and clock in files, and what brings the driver of others."""
 
 from pathlib import Path
 from typing import ClassVar
 
 from ergometer.core.probe import Probe
 from ergometer.core.sensor import Channel, Sensor, Source, Target, first_readable
+
+NVIDIA_DRIVER = "install the NVIDIA driver (apt install nvidia-driver; a Jetson has it from JetPack)"
 
 
 class GpuFiles(Sensor):

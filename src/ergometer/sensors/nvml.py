@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from ergometer.core.gpu import NVIDIA_DRIVER
 from ergometer.core.probe import Probe
 from ergometer.core.sensor import Channel, Read, Sensor, Source, Target
 
@@ -82,7 +83,7 @@ class Nvml(Sensor):
         except ImportError:
             return Probe(False, "nvidia-ml-py is not installed", "pip install 'ergometer[nvidia]'")
         except Exception as error:  # noqa: BLE001 - NVMLError's classes exist only once the library has loaded
-            return Probe(False, f"NVML: {error}", "install the NVIDIA driver")
+            return Probe(False, f"NVML: {error}", NVIDIA_DRIVER)
         count = nvml.nvmlDeviceGetCount()
         if not count:
             return Probe(False, "NVML sees no GPU", "check nvidia-smi")

@@ -1,12 +1,13 @@
 """tinygrad: the graph said in its tensors, differentiated by it, and compiled into one step."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 from ergometer.core.clock import now_ns
 from ergometer.core.dataset import Environment
-from ergometer.core.engine import Step
+from ergometer.core.engine import MemoryParts, Step
 from ergometer.core.errors import UnavailableError
 from ergometer.core.graph import Graph, Lowered
 from ergometer.core.model import Model
@@ -109,6 +110,16 @@ class Tinygrad(Portable):
             ops = [Span(begun, done, "op", name, number, phase, layer) for begun, done, name, phase, layer in kernels]
             spans += spans_of(number, step, ops)
         return spans
+
+    def memory(self) -> tuple[MemoryParts, list[Span]]:
+        """On a GPU, whose memory is not the process's, with what the arrays of a step take of it, which they keep."""
+        parts, spans = super().memory()
+        assert isinstance(self.session, Session)
+        if devices.is_cpu(self.session.device):
+            return parts, spans
+        from tinygrad.helpers import GlobalCounters
+
+        return replace(parts, device_peak=GlobalCounters.mem_used_per_device[self.session.device]), spans
 
 
 ENGINE = Tinygrad

@@ -11,11 +11,15 @@ from functools import cache
 from typing import Any
 
 from ergometer.core.errors import UnavailableError
+from ergometer.core.gpu import NVIDIA_DRIVER
 from ergometer.core.probe import Probe
+from ergometer.core.sensor import read_text, sysroot
 
 _CPU = "CPU"  # tinygrad's own: one thread, compiled by clang
 _CAPABILITY = 0x4000  # CL_DEVICE_COMPUTE_CAPABILITY_MAJOR_NV
 _AMPERE = 8  # the major number of that
+# What brings OpenCL for the GPUs of a PCI vendor, in Debian and Ubuntu.
+_DRIVERS = {"0x10de": "nvidia-opencl-icd", "0x1002": "mesa-opencl-icd", "0x8086": "intel-opencl-icd"}
 _NO_CLANG = "tinygrad compiles with clang, which is not there"
 
 
@@ -54,6 +58,10 @@ def check(names: Iterable[str]) -> None:
 def threaded(name: str) -> bool:
     """Whether it is a CPU with as many threads as were set."""
     return _is_opencl(name) and limits_of(name).cpu
+
+
+def is_cpu(name: str) -> bool:
+    return name == _CPU or threaded(name)
 
 
 @dataclass(frozen=True)
@@ -156,7 +164,10 @@ def _probe_opencl(found: Probe) -> Probe:
     names = [_described(address) for address in (gpus[:1] + cpus)[:2]]
     if names:
         return Probe(True, f"{found.reason}; {' beside '.join(names)}")
-    remedy = "install the driver of the GPU, or for the CPU: apt install ocl-icd-libopencl1 pocl-opencl-icd"
+    vendors = {read_text(path) for path in sysroot().glob("sys/class/drm/card*/device/vendor")}
+    drivers = [_DRIVERS[vendor] for vendor in sorted(filter(None, vendors)) if vendor in _DRIVERS]
+    gpu = f"for the GPU: apt install {' '.join(drivers)}" if drivers else "for a GPU: install its driver"
+    remedy = f"{gpu}; for the CPU: apt install ocl-icd-libopencl1 pocl-opencl-icd"
     return Probe(False, "OpenCL has no device here", remedy)
 
 
@@ -164,11 +175,25 @@ def _probe_cuda(found: Probe) -> Probe:
     count = ctypes.c_int32()
     library = _library("libcuda.so.1")
     if library is None or library.cuInit(0) or library.cuDeviceGetCount(ctypes.byref(count)) or not count.value:
-        return Probe(False, "there is no NVIDIA GPU with its driver", "install the NVIDIA driver")
+        return Probe(False, "there is no NVIDIA GPU with its driver", NVIDIA_DRIVER)
+    if not _compiles_cuda():
+        remedy = "apt install nvidia-cuda-toolkit, or set NVRTC_PATH to a libnvrtc.so that is here"
+        return Probe(False, "tinygrad does not find NVRTC, which compiles for CUDA", remedy)
     name = ctypes.create_string_buffer(256)
     library.cuDeviceGetName(name, 256, 0)
     library.cuDriverGetVersion(ctypes.byref(count))
     return Probe(True, f"{found.reason}; {name.value.decode()}, CUDA {count.value // 1000}.{count.value % 1000 // 10}")
+
+
+def _compiles_cuda() -> bool:
+    set_environment()
+    from tinygrad.runtime.autogen import nvrtc
+
+    major, minor = ctypes.c_int32(), ctypes.c_int32()
+    try:
+        return bool(nvrtc.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)) == 0)
+    except AttributeError:  # of a library that is not there
+        return False
 
 
 def _is_opencl(name: str) -> bool:

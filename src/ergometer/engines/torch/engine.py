@@ -10,6 +10,7 @@ from ergometer.core.clock import now_ns
 from ergometer.core.dataset import Environment
 from ergometer.core.engine import LEARNING_RATE, MOMENTUM, Counts, Layer, Learning, MemoryParts, Step
 from ergometer.core.errors import UnavailableError, UsageError
+from ergometer.core.gpu import NVIDIA_DRIVER
 from ergometer.core.graph import RESULT, VELOCITY, Graph
 from ergometer.core.heap import is_glibc, keep_freed_memory
 from ergometer.core.model import Model, Pass
@@ -51,7 +52,7 @@ class Torch:
             import torch
 
             if not torch.cuda.is_available():
-                return Probe(False, "torch sees no CUDA device", "install the NVIDIA driver and a CUDA build of torch")
+                return Probe(False, "torch sees no CUDA device", f"{NVIDIA_DRIVER} and a CUDA build of torch")
             return Probe(True, torch.cuda.get_device_name())
         return Probe(True, "installed")
 
