@@ -1,6 +1,7 @@
 """What is done in processes of its own."""
 
 import subprocess
+import sys
 
 import pytest
 
@@ -13,6 +14,16 @@ def test_a_step_that_hangs_is_given_up() -> None:
         try:
             with pytest.raises(UnavailableError, match=r"did not end in 0\.2 s"):
                 lowering._wait(process, None, 0.2)
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize(("code", "why"), [("time.sleep(60)", "did nothing"), ("any(iter(int, 1))", "did not end")])
+def test_what_hangs_is_told_from_what_takes_long(code: str, why: str) -> None:
+    with subprocess.Popen([sys.executable, "-c", f"import time; {code}"], stdout=subprocess.PIPE) as process:
+        try:
+            with pytest.raises(UnavailableError, match=why):
+                lowering._wait(process, None, 2.0, 0.5)
         finally:
             process.kill()
 

@@ -13,13 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from ergometer.core.errors import ErgoError, UnavailableError, UsageError
+from ergometer.core.process import CpuTime, Processes
 from ergometer.core.spec import Spec
 from ergometer.run.environment import python_of, versions_of
 from ergometer.run.interrupt import Interrupt
 from ergometer.store.bundle import FORMAT, is_bundle
 from ergometer.store.bundle_file import cached, unpack
 
-LONGEST_S = 1800.0  # of one step: a driver may hang, but compiling does take minutes
+LONGEST_S = 1800.0  # of one step: compiling takes minutes
+IDLE_S = 120.0  # of one step, without using a core: a driver hangs
+_IDLE = 0.01  # of a core
 _ERRORS = {2: UsageError, 3: UnavailableError}
 
 
@@ -83,14 +86,29 @@ def run_step(step: str, jobs: Sequence[Any], interrupt: Interrupt | None = None)
         raise _ERRORS.get(outcome["exit"], ErgoError)(outcome["error"])
 
 
-def _wait(process: "subprocess.Popen[bytes]", interrupt: Interrupt | None, longest_s: float = LONGEST_S) -> bytes:
+def _wait(
+    process: "subprocess.Popen[bytes]",
+    interrupt: Interrupt | None,
+    longest_s: float = LONGEST_S,
+    idle_s: float = IDLE_S,
+) -> bytes:
+    """What it prints until it ends; UnavailableError if that takes too long, or if it does nothing for too long."""
     assert process.stdout is not None
-    collected, deadline = b"", time.monotonic() + longest_s
+    collected, busy_at = b"", time.monotonic()
+    deadline = busy_at + longest_s
     listening: list[Any] = [process.stdout] + ([interrupt] if interrupt else [])
+    cpu, used_ns = CpuTime(Processes(Path("/"), process.pid, tree=True)), 0
     while True:
-        readable, _, _ = select.select(listening, [], [], max(0.0, deadline - time.monotonic()))
+        wait_s = min(deadline, busy_at + idle_s) - time.monotonic()
+        readable, _, _ = select.select(listening, [], [], max(0.0, wait_s))
         if not readable:
-            raise UnavailableError(f"it did not end in {longest_s:g} s, and was stopped")
+            if (now := time.monotonic()) >= deadline:
+                raise UnavailableError(f"it did not end in {longest_s:g} s, and was stopped")
+            before_ns, used_ns = used_ns, int(cpu.read())
+            if used_ns - before_ns < _IDLE * (now - busy_at) * 1e9:
+                raise UnavailableError(f"it did nothing for {idle_s:g} s, as where a driver hangs, and was stopped")
+            busy_at = now
+            continue
         if interrupt is not None and interrupt.count:
             raise StoppedError("stopped by the user")
         if process.stdout in readable:
