@@ -4,8 +4,9 @@
         [--alone] [MODEL ...]
 
 A line for each network and mode: step times with nothing, the forward pass and both passes on the accelerator, their
-ratios, the energy of a step (of the GPU, idle included), and the rate of arithmetic as a share of what torch reaches
-in one large product of the same precision. The host is OpenCL's CPU where there is one, else one thread.
+ratios, the energy of a step (of the GPU, idle included), the rate of arithmetic as a share of what torch reaches in one
+large product of the same precision, and the bytes that the kernels of the last placement move at least, with the time
+that a copy of as many takes. The host is OpenCL's CPU where there is one, else one thread.
 """
 
 import argparse
@@ -23,7 +24,7 @@ from ergometer.core.dataset import Request
 from ergometer.core.spec import Spec
 from ergometer.engines.tinygrad import _devices as devices
 from ergometer.engines.tinygrad._products import Products
-from ergometer.engines.tinygrad._session import Session
+from ergometer.engines.tinygrad._session import Session, kernels
 from ergometer.run.resolve import resolve
 
 MODELS = [f"conv_only:depth={depth},width={width}" for depth in (4, 8) for width in (64, 128, 256)]
@@ -92,6 +93,11 @@ class Network:
         return session
 
 
+def least_bytes(session: Session) -> int:
+    """What the kernels of a step read and write, each of their arrays once."""
+    return sum(array.buffer.nbytes for call in kernels(session.compiled) for array in call.src[1:])
+
+
 def rates() -> dict[str, float]:
     """What the GPU reaches through torch: bytes and operations a second."""
     import torch
@@ -143,6 +149,7 @@ def measure(model: str, mode: str, chosen: argparse.Namespace, ceilings: dict[st
         ready = time.perf_counter() - begun
         seconds[place], joules[place] = timed(lambda session=session: session.step({}), meter)  # type: ignore[misc]
         print(f"# {mode} {model} {place}: ready in {ready:.1f} s", file=sys.stderr, flush=True)
+        moved = least_bytes(session)
         del session
     parts = [f"{place} {value * 1e3:.4g} ms" for place, value in seconds.items()]
     gains = {place: value / seconds["both"] for place, value in seconds.items() if place != "both"}
@@ -151,6 +158,8 @@ def measure(model: str, mode: str, chosen: argparse.Namespace, ceilings: dict[st
     rate = 2 * network.macs / seconds["both"]
     share = f", {100 * rate / ceilings[chosen.precision]:.0f} % of {chosen.precision}" if ceilings else ""
     parts.append(f"{rate / 1e12:.3g} TFLOP/s{share}")
+    floor = f", {moved / ceilings['bytes'] * 1e3:.3g} ms" if ceilings else ""
+    parts.append(f"{place} moves at least {moved / 1e9:.3g} GB{floor}")
     beside = {} if chosen.alone else peers(network, meter)
     for name, value in beside.items():
         parts.append(f"{name} {value * 1e3:.4g} ms (both takes {seconds['both'] / value:.3g}x)")

@@ -57,7 +57,7 @@ class Session:
         self.phases, self.layers = _phases(linear.src, results, count), _layers(linear.src, owners)
         self.compiled = link_linear(jit_lower(linear, {self.output.uop.base, *buffers}, []))
         self.parts = _parts(self.compiled) if self.placed else [self.compiled]
-        for call in _kernels(self.compiled):
+        for call in kernels(self.compiled):
             if not _is_copy(call):
                 devices.get_kernel(call.src[1].device, call.src[0])  # OpenCL compiles when one is first asked for
 
@@ -145,7 +145,7 @@ class Session:
         from tinygrad.engine.realize import run_linear
         from tinygrad.helpers import GlobalCounters
 
-        for call, phase, layer in zip(_kernels(self.compiled), self.phases, self.layers, strict=True):
+        for call, phase, layer in zip(kernels(self.compiled), self.phases, self.layers, strict=True):
             start, before = now_ns(), GlobalCounters.time_sum_s
             if _is_copy(call):
                 _copy(call)
@@ -226,7 +226,7 @@ def _name(call: Any) -> str:
     return ours[1] if ours else name
 
 
-def _kernels(linear: Any) -> Iterator[Any]:
+def kernels(linear: Any) -> Iterator[Any]:
     """Every kernel of a captured step; some devices batch them."""
     for call in linear.src:
         if call.src[0].arg == "graph":
