@@ -235,9 +235,9 @@ class Bench:
         return [math.sqrt(one * other) for one, other in zip(first, then, strict=True)]
 
 
-def bench_of(spec: Spec, others: list[Spec], times: int, interrupt: Interrupt) -> Bench | None:
-    """A search, and what it chose compared with the others; a search of its own for each distance of the cores that
-    lasts, and the first that is through counts. None if that takes too long."""
+def bench_of(spec: Spec, others: list[Spec], times: int, interrupt: Interrupt) -> Bench | str:
+    """A search, and what it chose compared with the others, or why that did not end; a search of its own for each
+    distance of the cores that lasts, and the first that is through counts."""
     benches: list[Bench] = []
     started = time.monotonic()
     while time.monotonic() - started < LONGEST_CASE_S:
@@ -256,10 +256,12 @@ def bench_of(spec: Spec, others: list[Spec], times: int, interrupt: Interrupt) -
                 benches.append(bench)
         try:
             bench.go_on(times)
-            return bench
+            return bench if bench.rivals else "nothing could be compared with what was chosen"
         except MovedError:
             print(f"# the cores are no longer {bench.place}", flush=True)
-    return None
+        except FailedError as error:
+            return str(error)
+    return f"the cores moved for {LONGEST_CASE_S:g} s"
 
 
 def measure(model: str, batch: int, times: int) -> str:
@@ -268,8 +270,8 @@ def measure(model: str, batch: int, times: int) -> str:
     with Interrupt() as interrupt:
         everything = settings(spec)  # proves the engines, which is not part of the search
         bench = bench_of(spec, everything, times, interrupt)
-    if bench is None:
-        print(f"{model} batch {batch}: open, the cores moved for {LONGEST_CASE_S:g} s", flush=True)
+    if isinstance(bench, str):
+        print(f"{model} batch {batch}: open, {bench}", flush=True)
         return "open"
     found, rivals = bench.found, bench.rivals
     nearest = max(rivals, key=lambda rival: (rival.interval[0] > SLOWER, rival.is_open, rival.middle))

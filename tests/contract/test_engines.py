@@ -200,7 +200,7 @@ def test_training_is_right(name: str, device: str, model: str, tmp_path: Path) -
 
 
 @pytest.mark.skipif(("tinygrad", "opencl") not in TRAINING, reason="tinygrad has no OpenCL here")
-@pytest.mark.parametrize("accelerate", ["forward", "forward+input", "forward+filter"])
+@pytest.mark.parametrize("accelerate", ["none", "forward", "forward+input", "forward+filter"])
 def test_a_step_on_two_devices_is_right(accelerate: str, tmp_path: Path) -> None:
     proof = lowering.proof("tinygrad", "conv_only:depth=2,width=64", tmp_path, "opencl", accelerate=accelerate)
     assert not proof.reason, proof.reason

@@ -259,6 +259,7 @@ def test_help_teaches(ergo: Ergo) -> None:
         (("run", "lenet", "--batch", "1,,2"), "empty entry"),
         (("run", "lenet", "--engine", "tensorflaw"), "unknown engine"),
         (("run", "lenet", "--device", "cuda"), "install the NVIDIA driver"),
+        (("run", "lenet", "--engine", "tinygrad", "--device", "cuda"), "apt install nvidia-driver"),
         (("run", "lenet", "--mode", "dream"), "choose train or infer"),
         (("run", "lenet", "--cores", "77"), "not all here"),
         (("run", "lenet", "--cores", "big"), "no big cores"),

@@ -100,9 +100,14 @@ def test_it_is_remembered_until_something_changes(search: Any) -> None:
     again, device = search(table)
     assert again.remembered and not device.ran and again.spec == first.spec
     assert [trial.values for trial in again.trials] == [trial.values for trial in first.trials]
-    for changed in ({"spec": replace(SPEC, batch=9)}, {"goal": "memory"}, {"versions": {"mnn": "2"}}, {"anew": True}):
+    other_specs = [{"spec": replace(SPEC, batch=9)}, {"spec": replace(SPEC, model="mentee")}]
+    for changed in (*other_specs, {"goal": "memory"}, {"versions": {"mnn": "2"}}, {"anew": True}):
         _, device = search(table, **changed)
         assert device.ran, changed
+    elsewhere = tuned.fingerprint() | {"processor": "another"}
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(tuned, "fingerprint", lambda: elsewhere)
+        assert search(table)[1].ran
 
 
 @pytest.mark.parametrize(
