@@ -43,7 +43,7 @@ def test_why_it_is_not_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
 
 @given(SECONDS, SECONDS)
 def test_moving_has_no_direction(a: float, b: float) -> None:
-    assert have_moved(a, b) == have_moved(b, a) == (max(a, b) / min(a, b) > 1.5)
+    assert have_moved(a, b) == have_moved(b, a) == (max(a, b) / min(a, b) > 2)
     assert not have_moved(a, a) and not have_moved(a, None) and not have_moved(None, b)
 
 

@@ -21,7 +21,7 @@ _DISAGREE = 0.10
 _SLOWED = 0.90
 _FAULTS = 100  # a step: fewer are not of the network's memory
 _IN_KERNEL = 0.05  # of the CPU time
-_MOVED = 1.5  # times the shorter handover: cores do not lie where they did
+_MOVED = 2.0  # times the shorter handover, which by itself changes by half: cores do not lie where they did
 
 # What a Record is expected to have: the channels it is made of, and the sensors that could have given them.
 _EXPECTED = {

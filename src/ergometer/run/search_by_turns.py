@@ -117,6 +117,8 @@ class SearchByTurns(Search):
         if min(map(self.cost, left), default=0.0) > _LONG_S:
             return None
         found = handover_s(os.sched_getaffinity(0))
+        if not isinstance(found, str) and have_moved(self.handover_s, found):
+            found = handover_s(os.sched_getaffinity(0))  # a core that was busy with something else looked far away
         return self.handover_s if isinstance(found, str) else found
 
     def _within_reach(self, left: Sequence[Trial], *, further: bool) -> list[Trial]:
