@@ -337,8 +337,6 @@ def shares(found: Sequence[Share], level: str, most: int | None = None) -> Fitte
     columns = ["phase", "layer", "op", "calls", "time", "share"]
     columns += ["CPU", "GPU", "energy", "allocated", "GPU memory", "source"]
     hidden = {"phases": ("layer", "op"), "layers": ("op",), "ops": ()}[level]
-    hidden += () if any(share.gpu_s is not None for share in found) else ("GPU",)
-    hidden += () if any(share.gpu_memory_bytes is not None for share in found) else ("GPU memory",)
     keep = [at for at, column in enumerate(columns) if column not in hidden]
     rows = [_share_row(share) for share in found[:most]]
     if most is not None and len(found) > most:
