@@ -21,8 +21,8 @@ from ergometer.store.bundle import FORMAT, is_bundle
 from ergometer.store.bundle_file import cached, unpack
 
 LONGEST_S = 1800.0  # of one step: compiling takes minutes
-IDLE_S = 120.0  # of one step, without using a core: a driver hangs
-_IDLE = 0.01  # of a core
+_IDLE_S = 120.0  # of one step, without using a core: a driver hangs
+_LOOKS, _IDLE = 20, 0.01  # in that time, since a compiler that has ended in between is not seen; and of a core
 _ERRORS = {2: UsageError, 3: UnavailableError}
 
 
@@ -90,24 +90,26 @@ def _wait(
     process: "subprocess.Popen[bytes]",
     interrupt: Interrupt | None,
     longest_s: float = LONGEST_S,
-    idle_s: float = IDLE_S,
+    idle_s: float = _IDLE_S,
 ) -> bytes:
     """What it prints until it ends; UnavailableError if that takes too long, or if it does nothing for too long."""
     assert process.stdout is not None
-    collected, busy_at = b"", time.monotonic()
+    collected, busy_at, looked_at = b"", time.monotonic(), time.monotonic()
     deadline = busy_at + longest_s
     listening: list[Any] = [process.stdout] + ([interrupt] if interrupt else [])
     cpu, used_ns = CpuTime(Processes(Path("/"), process.pid, tree=True)), 0
     while True:
-        wait_s = min(deadline, busy_at + idle_s) - time.monotonic()
+        wait_s = min(deadline, looked_at + idle_s / _LOOKS) - time.monotonic()
         readable, _, _ = select.select(listening, [], [], max(0.0, wait_s))
         if not readable:
             if (now := time.monotonic()) >= deadline:
                 raise UnavailableError(f"it did not end in {longest_s:g} s, and was stopped")
             before_ns, used_ns = used_ns, int(cpu.read())
-            if used_ns - before_ns < _IDLE * (now - busy_at) * 1e9:
+            if used_ns - before_ns >= _IDLE * (now - looked_at) * 1e9:
+                busy_at = now
+            elif now - busy_at >= idle_s:
                 raise UnavailableError(f"it did nothing for {idle_s:g} s, as where a driver hangs, and was stopped")
-            busy_at = now
+            looked_at = now
             continue
         if interrupt is not None and interrupt.count:
             raise StoppedError("stopped by the user")
