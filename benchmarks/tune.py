@@ -5,7 +5,7 @@
 A line for each network and batch: what was chosen and in how many seconds, and the other setting that came nearest to
 being better: the step time of the first over that of the second. Side by side with what was chosen, some others at once
 are loaded and step in turns. Every setting that is not clearly behind is loaded anew, together with what was chosen, N
-times in both orders, and up to 20 times while the bound is within the 95 % interval of the median over these; so the
+times in both orders, and up to 12 times while the bound is within the 95 % interval of the median over these; so the
 interval is one that was waited for. What is behind three times need not go on. MISSED: the whole interval is above the
 bound; open: the bound is still within it.
 
@@ -58,10 +58,10 @@ MODELS = (
     "mobilenet_v2",
 )
 SLOWER, LONGEST_S = 1.03, 60.0
-TURN_S, FEW, ROUNDS, MOST = 0.2, 3, 4, 20
+TURN_S, FEW, ROUNDS, MOST = 0.1, 3, 2, 12
 HANG_S = 300.0
 NEAR = 0.93  # chosen over other, in the better of two pairs of processes: more pairs could show the other to be better
-AGAIN = 0.75  # the same, in one pair: another could show that
+AGAIN = 0.85  # the same, in one pair: another could show that
 FAR = 0.5  # the same, in the first turn: none could
 BEHIND, TIMES = 0.99, 3  # the same, each of so many times in both orders: more could not
 AT_ONCE, ROOM = 5, 2.0  # others that are loaded at once, and the memory for each, times what was chosen has taken
@@ -167,7 +167,9 @@ class Bench:
                 one.turn(HANG_S, math.inf)
             yield found
 
-    def ratios(self, chosen: Contestant, others: Sequence[Contestant], rounds: int) -> list[float]:
+    def ratios(
+        self, chosen: Contestant, others: Sequence[Contestant], rounds: int, *, thorough: bool = False
+    ) -> list[float]:
         """Of what was chosen over each of the others, turn by turn; nobody is always the first, and what is far behind
         takes no more turns."""
         found: dict[Contestant, list[float]] = {one: [] for one in others}
@@ -180,7 +182,7 @@ class Bench:
                 continue
             everyone = [chosen, *wanting]
             at = count % len(everyone)
-            times = {one: one.turn(HANG_S, math.inf) for one in [*everyone[at:], *everyone[:at]]}
+            times = {one: one.turn(HANG_S, math.inf, thorough=thorough) for one in [*everyone[at:], *everyone[:at]]}
             disturbed = any(one.disturbed for one in everyone)
             if disturbed or have_moved(handover(), self.handover_s):
                 self.turned_away += 1
@@ -229,9 +231,9 @@ class Bench:
         """Of two processes that run the same, the one that was loaded first takes 3 to 5 % longer on some machines."""
         specs = [self.chosen, *(rival.spec for rival in rivals)]
         with self.loaded(specs) as (chosen, *others):
-            first = self.ratios(chosen, others, ROUNDS)
+            first = self.ratios(chosen, others, ROUNDS, thorough=True)
         with self.loaded(specs[::-1]) as (*others, chosen):
-            then = self.ratios(chosen, others[::-1], ROUNDS)
+            then = self.ratios(chosen, others[::-1], ROUNDS, thorough=True)
         return [math.sqrt(one * other) for one, other in zip(first, then, strict=True)]
 
 

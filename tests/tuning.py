@@ -13,6 +13,7 @@ from ergometer.core.spec import Budget, Spec
 from ergometer.run import search as searching
 from ergometer.run import search_by_runs, search_by_turns, tune, tuned
 from ergometer.run.turns import FailedError
+from ergometer.run.worker import THOROUGH
 
 SPEC = Spec(model="lenet", batch=8)
 FITTING = replace(SPEC, budget=Budget(memory_bytes=10**15))  # by whole runs instead of turns
@@ -42,6 +43,7 @@ class Device:
             monkeypatch.setattr(module, "handover_s", lambda cores: self.handover_at(self.now))
         monkeypatch.setattr(search_by_turns, "available_bytes", lambda: self.room - self.held)
         monkeypatch.setattr(searching.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(searching.time, "sleep", self.sleep)
         monkeypatch.setattr(tune, "probe_of", lambda name, device: Probe(name in ENGINES, "not here"))
         monkeypatch.setattr(tuned, "versions_of", lambda name, device: {name: self.versions.get(name, "1")})
         monkeypatch.setattr(tune, "known_proof", lambda spec: _Proved())
@@ -49,6 +51,9 @@ class Device:
         monkeypatch.setattr(searching, "prepare", lambda spec, watch, interrupt: (None, None))
         monkeypatch.setattr(searching.os, "sched_getaffinity", lambda pid: set(range(4)))
         monkeypatch.setattr(searching, "capacities", lambda root: {})
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
 
     def run(self, spec: Spec, store: Any, watch: Any, interrupt: Any, **_: Any) -> Record:
         self.ran.append(spec)
@@ -101,11 +106,11 @@ class Contestant:
         if self.crashes:
             raise FailedError("failed: it crashed while it loaded")
 
-    def turn(self, hang_s: float, end_by: float) -> float:
+    def turn(self, hang_s: float, end_by: float, *, thorough: bool = False) -> float:
         self._hold(self.device.bytes_of(self.spec))
         self.disturbed = self.device.busy(self.device.now)
         step_s = self.device.costs(self.spec) * self.luck * (8 if self.disturbed else 1)
-        turn_s = self.spec.budget.time_s or 0.0
+        turn_s = (self.spec.budget.time_s or 0.0) * (THOROUGH if thorough else 1)
         self.device.now += max(abs(step_s), math.ceil(turn_s / abs(step_s)) * abs(step_s))
         if step_s < 0:
             raise FailedError("failed: the driver crashed")

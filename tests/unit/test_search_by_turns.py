@@ -24,7 +24,7 @@ def by_distance(device_now: Any, moves_at: float) -> Any:
     return cost
 
 
-@pytest.mark.parametrize(("moves_at", "threads"), [(0, 1), (20, 1), (35, 1), (59, None), (99, None)])
+@pytest.mark.parametrize(("moves_at", "threads"), [(0, 1), (10, 1), (20, 1), (59, None), (99, None)])
 def test_what_was_found_before_cores_moved_does_not_count(search: Any, moves_at: float, threads: int | None) -> None:
     """Unless they move when it is too late to begin again: then it is said for which distance it was found."""
     import ergometer.run.search as searching

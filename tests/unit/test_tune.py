@@ -142,7 +142,7 @@ def test_stopped_by_the_user_nothing_is_remembered(search: Any, home: Path, monk
     def stopped(self: Device, spec: Spec, *_: Any, **__: Any) -> Record:
         return Record(id="r", spec=spec, status="interrupted", started_at="")
 
-    def interrupted(self: Contestant, *_: float) -> float:
+    def interrupted(self: Contestant, *_: float, **__: bool) -> float:
         raise StoppedError("stopped by the user; nothing is remembered")
 
     monkeypatch.setattr(Device, "run", stopped)
@@ -238,7 +238,7 @@ def test_memory_that_others_take_later_does_not_end_what_was_begun(search: Any) 
     with pytest.MonkeyPatch.context() as monkeypatch:
         found, device = search(cost, start_s=1.0, handover_at=lambda now: 3.5e-7 if late else 7e-8)
     assert found.spec.engine == "mnn" and not device.held
-    assert max(len(trial.values) for trial in found.trials) > 12
+    assert max(len(trial.values) for trial in found.trials) > 8
     assert any("no memory for it" in trial.why for trial in found.trials)
 
 

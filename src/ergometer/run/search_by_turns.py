@@ -3,10 +3,11 @@
 What else happens on the device then slows all of them down alike; runs one after another differ by half on a shared
 machine. The engines begin with their own defaults; those far behind are closed, and more settings of the others join,
 the best engine's first; then, after some rounds, those of what is left. Several load at once and wait for their first
-turns. After every round those are closed that are further behind than so few turns can be wrong by. The same setting
-may be some percent faster in one process than in the next, so a few that are left are loaded in others after some
-rounds. Where cores move (handover.py), what was found for short steps holds no longer, and the settings that were
-closed come back if there is time; so do those that something else disturbed (neighbours.py) before they were closed.
+turns. After every round those are closed that are further behind than so few turns can be wrong by. The first rounds
+tell apart what differs much and are short; later ones are thorough. The same setting may be some percent faster in one
+process than in the next, so a few that are left are loaded in others after some rounds. Where cores move (handover.py),
+what was found for short steps holds no longer, and the settings that were closed come back if there is time; so do
+those that something else disturbed (neighbours.py) before they were closed.
 """
 
 import math
@@ -19,6 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ergometer.analyze.metrics import have_moved
+from ergometer.analyze.statistics import median_interval
 from ergometer.core import registry
 from ergometer.core.errors import ErgoError
 from ergometer.core.spec import Budget
@@ -27,9 +29,10 @@ from ergometer.run.limit import available_bytes
 from ergometer.run.search import FAR_BEHIND, Search
 from ergometer.run.tuned import Trial
 from ergometer.run.turns import Contestant, FailedError
-from ergometer.run.worker import QUICK
+from ergometer.run.worker import THOROUGH
 
 _TURN_S = 0.1
+_MOMENT_S, _LOOK_S = 3.0, 0.25  # cores that are back within the first had not moved; looked at as often as the second
 _USED = 0.97  # of the time: workers with gigabytes take a moment to end
 _LONG_S = 0.3  # a step that takes longer does so by some percent at most where cores are further apart
 _LAP = 5  # rounds, after which those that are left are loaded in other processes
@@ -37,13 +40,13 @@ _FEW = 0.2  # of the time that is left: what loading them may take
 _KEPT = 0.4  # of the time: what is left over for rounds by settings that are rarely the best
 _REACH = 2.0  # times the best: what has been closed may be the best once cores have moved
 _FOR_ROUNDS = 0.5  # of the time that is left then: what is left over for rounds
-_FEWEST_ROUNDS = 3  # before settings of what is left are tried, and for which time is left over
+_FEWEST_ROUNDS = 3  # before settings of what is left are tried and turns are thorough, and for which time is left over
 _MOST_ROUNDS = 200
 _CLEAR = 1.5  # times the best in the first turn: it takes luck to turn out to be the best
 _CLEAR_ROUNDS = 10  # for which there must be time, with all, if what is clearly behind is to stay
-_STEPS = 4  # that a turn takes, with loading anew, for all that is known before
-_SLOWER = 1.2  # times its first: what a turn of a single step takes, for all that is known before
+_SLOWER = 1.2  # times its first: what a step takes, for all that is known before
 _DOUBT = 1.5  # divided by the number of turns: how far behind one may be and still turn out to be the best
+_SURE_ROUNDS, _SURE = 8, 1.02  # after so many, what is surely further behind than this cannot
 _LONGER = 1.5  # times what the others took: the time that a first turn may take
 _ROOM = 2.0  # times the largest so far: memory that is left free for another
 _LOADING_BYTES = 1e9  # that one may take until it has loaded
@@ -59,7 +62,7 @@ class SearchByTurns(Search):
     def compare(self, first: Sequence[Trial]) -> list[Trial]:
         self.loaded: dict[str, Contestant] = {}
         self.rounds: list[dict[str, float]] = []
-        self.lasted_s: dict[str, float] = {}
+        self.lasted_s: dict[tuple[str, bool], float] = {}  # the last turn of a setting, thorough or not
         self.disturbed: set[str] = set()
         self.alone_s = 0.0  # that the first took to load: nothing takes much less, however many load at once
         with tempfile.TemporaryDirectory(prefix="ergo-tune-") as folder:
@@ -76,10 +79,11 @@ class SearchByTurns(Search):
 
     def _in_turns(self, first: Sequence[Trial]) -> list[Trial]:
         self.handover_s = self._handover_s()
-        plain = [trial for trial in first if self.steady(trial.spec) != trial.spec]
-        left = self._near(self._enter([trial for trial in first if trial not in plain]))
+        # What a user has by itself is told as a ratio to the best, for which it takes some turns however far behind.
+        self.plain = [trial for trial in first if self.steady(trial.spec) != trial.spec]
+        left = self._near(self._enter([trial for trial in first if trial not in self.plain]))
         left = self._near([*left, *self._enter(self.taken(self.with_options(left)), left)])
-        more = [*plain, *self.taken(self.with_fewer_threads(left))]
+        more = [*self.plain, *self.taken(self.with_fewer_threads(left))]
         left = self._left([*left, *self._enter(more, left, _KEPT * self.limit_s)])
         for _ in range(_MOST_ROUNDS):
             left = self._affordable(self._undecided(left))
@@ -116,10 +120,18 @@ class SearchByTurns(Search):
         it does not matter."""
         if min(map(self.cost, left), default=0.0) > _LONG_S:
             return None
-        found = handover_s(os.sched_getaffinity(0))
-        if not isinstance(found, str) and have_moved(self.handover_s, found):
-            found = handover_s(os.sched_getaffinity(0))  # a core that was busy with something else looked far away
-        return self.handover_s if isinstance(found, str) else found
+        return self._lasting_handover_s()
+
+    def _lasting_handover_s(self) -> float | None:
+        """What lasts for a moment at least; a core that is busy with something else looks far away, too."""
+        found, until = handover_s(os.sched_getaffinity(0)), time.monotonic() + _MOMENT_S
+        if isinstance(found, str):
+            return self.handover_s
+        while have_moved(self.handover_s, found) and time.monotonic() < until:
+            time.sleep(_LOOK_S)
+            now = handover_s(os.sched_getaffinity(0))
+            found = found if isinstance(now, str) else now
+        return found
 
     def _within_reach(self, left: Sequence[Trial], *, further: bool) -> list[Trial]:
         """Those closed that may be the best now that cores lie nearer, or further apart, which slows several threads
@@ -172,7 +184,7 @@ class SearchByTurns(Search):
     def _enter(self, trials: Sequence[Trial], others: Sequence[Trial] = (), kept_s: float = 0.0) -> list[Trial]:
         """They load, some at once, and each has its first turn, in its share of the time, unless it is the first of
         all. With others there already, time is left over for some rounds, and so much at least."""
-        rounds_s = max(kept_s, _FEWEST_ROUNDS * sum(sorted(_TURN_S + self.cost(other) for other in others)[:2]))
+        rounds_s = max(kept_s, _FEWEST_ROUNDS * sum(sorted(map(self._guess_s, others))[:2]))
         waiting = list(trials)
         while waiting and self._make_room():
             group = self._next_group(waiting, rounds_s)
@@ -261,8 +273,8 @@ class SearchByTurns(Search):
             if not self._fits([trial]):
                 return self._left(trials)
             begun = time.monotonic()
-            value = self._turn(trial)
-            self.lasted_s[trial.text] = time.monotonic() - begun
+            value = self._turn(trial, thorough=self._thorough)
+            self.lasted_s[trial.text, self._thorough] = time.monotonic() - begun
             if value is not None:
                 found[trial.text] = value
             elif not trial.failed:
@@ -278,11 +290,16 @@ class SearchByTurns(Search):
         trial.took_s += time.monotonic() - begun
         return value
 
-    def _turn(self, trial: Trial, longest_s: float = math.inf) -> float | None:
+    @property
+    def _thorough(self) -> bool:
+        """Whether turns are, by now."""
+        return len(self.rounds) >= _FEWEST_ROUNDS
+
+    def _turn(self, trial: Trial, longest_s: float = math.inf, *, thorough: bool = False) -> float | None:
         """What a step takes; None if it has failed."""
         contestant = self.loaded[trial.text]
         try:
-            step_s = contestant.turn(self.hang_s, min(time.monotonic() + longest_s, self._end))
+            step_s = contestant.turn(self.hang_s, min(time.monotonic() + longest_s, self._end), thorough=thorough)
             if contestant.disturbed:
                 self.disturbed.add(trial.text)
             return step_s
@@ -305,11 +322,11 @@ class SearchByTurns(Search):
 
     def _turns_s(self, trials: Sequence[Trial]) -> float:
         """Seconds that a turn of each will take: what its last one took, which is not known before the second."""
-        return sum(self.lasted_s.get(trial.text, self._guess_s(trial)) for trial in trials)
+        return sum(self.lasted_s.get((trial.text, self._thorough), self._guess_s(trial)) for trial in trials)
 
     def _guess_s(self, trial: Trial) -> float:
-        step_s = trial.values[-1]
-        return _SLOWER * step_s if step_s > QUICK * _TURN_S else _TURN_S + _STEPS * step_s
+        turn_s = THOROUGH * _TURN_S if self._thorough else _TURN_S
+        return max(turn_s, _SLOWER * trial.values[-1])
 
     def _behind(self, trial: Trial, others: Sequence[Trial]) -> float:
         """How many times the middle of the others it takes, in the rounds that all of them had."""
@@ -320,8 +337,11 @@ class SearchByTurns(Search):
 
     def _ratio(self, trial: Trial, best: Trial) -> float | None:
         """How many times the best it takes, in the rounds that both had."""
-        shared = self._shared((trial, best))
-        return statistics.median(one[trial.text] / one[best.text] for one in shared) if shared else None
+        ratios = self._ratios(trial, best)
+        return statistics.median(ratios) if ratios else None
+
+    def _ratios(self, trial: Trial, best: Trial) -> list[float]:
+        return [one[trial.text] / one[best.text] for one in self._shared((trial, best))]
 
     def _shared(self, trials: Iterable[Trial]) -> list[dict[str, float]]:
         return [one for one in self.rounds if all(trial.text in one for trial in trials)]
@@ -330,10 +350,19 @@ class SearchByTurns(Search):
         """Those that may be the best; the others are closed."""
         behind = {trial.text: self._behind(trial, trials) for trial in trials}
         bound = (1 + _DOUBT / max(1, len(self._shared(trials)))) * min(behind.values(), default=0.0)
-        for trial in trials:
-            if behind[trial.text] > bound:
+        order = sorted(trials, key=lambda trial: behind[trial.text])
+        for trial in order[1:]:
+            stays = trial in self.plain and len(self.rounds) < _FEWEST_ROUNDS
+            if not stays and (behind[trial.text] > bound or self._is_surely_behind(trial, order[0])):
                 self._drop(trial)
         return self._left(trials)
+
+    def _is_surely_behind(self, trial: Trial, best: Trial) -> bool:
+        ratios = self._ratios(trial, best)
+        if len(ratios) < _SURE_ROUNDS:
+            return False
+        _, low, _ = median_interval(ratios)
+        return low is not None and low > _SURE
 
     def _affordable(self, trials: Sequence[Trial]) -> list[Trial]:
         """The best of them, and no more than have time for a round. What is clearly behind is closed for the sake of

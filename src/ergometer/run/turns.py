@@ -17,6 +17,7 @@ from ergometer.run.limit import field_of
 from ergometer.run.lowering import StoppedError
 from ergometer.run.neighbours import Neighbours
 from ergometer.run.parent import death_of, hold_worker, kernel_kills, killed_for
+from ergometer.run.worker import ANEW
 from ergometer.store.home import write_json
 
 
@@ -40,12 +41,13 @@ class Contestant:
         """It loads since it was made, and is stopped from then until its first turn. FailedError says why not."""
         self._wait_for("loaded", hang_s, end_by)
 
-    def turn(self, hang_s: float, end_by: float) -> float:
-        """The median of the seconds of a step; the first turn comes after loading. FailedError says why not."""
+    def turn(self, hang_s: float, end_by: float, *, thorough: bool = False) -> float:
+        """The median of the seconds of a step; the first turn comes after loading. A thorough one has more of them, and
+        the network is loaded anew for it if that is quick. FailedError says why not."""
         neighbours = Neighbours(self.worker.pid)
         self.worker.signal(signal.SIGCONT)
         with suppress(BrokenPipeError):  # it died since its last turn, and what is read says so
-            os.write(self._release, b"t")
+            os.write(self._release, ANEW if thorough else b"t")
         step_s = float(self._wait_for("turn", hang_s, end_by)["step_s"])
         self.disturbed = neighbours.disturbed()
         return step_s

@@ -48,7 +48,10 @@ _SHORTEST_S = 1.5  # so that a power sensor of 100 ms resolves the whole
 _MOST_WARMUP = 200
 _TELL_NS = 250_000_000
 _PAD_BYTES = 1 << 18
-QUICK = 5  # turns: a network that loads, and steps once, in less time is loaded anew for every one
+ANEW = b"n"
+THOROUGH = 4  # moments: the least that a thorough turn lasts
+_QUICK = 5  # moments: a network that loads, and steps once, in less time is loaded anew for every thorough turn
+_REPAID = 2  # times what that took: the turn after it
 
 
 class StoppedError(Exception):
@@ -111,11 +114,13 @@ class Worker:
             if self.turns is not None:
                 self.say("loaded")
                 os.read(self.turns, 1)
+            stepped_ns = now_ns()
             self.stage("first step")
             if self.turns is not None and spec.mode == "train":
                 self._check_loss(engine, 1)  # a step of a slow network takes long, and this is one
             else:
                 engine.step()
+            self._anew_ns = self._load_ns + now_ns() - stepped_ns
             if spec.mode == "train" and not self.brief:
                 self.stage("learning check")
                 self.facts["learning"] = check_learning(engine)
@@ -217,18 +222,21 @@ class Worker:
                 )
 
     def _take_turns(self, asked: int) -> None:
-        """The first step of a turn does not count, unless a turn has one alone: others have had the caches.
+        """The first step of a turn does not count, since others have had the caches; unless it is long.
 
         Where memory happens to lie makes a network faster or slower by some percent for as long as it is loaded, so it
-        is loaded anew for every turn if that is quick.
+        is loaded anew for a thorough turn if that is quick. That takes time in which nothing is measured, and steps are
+        slower at first, so the turn is a long one then.
         """
-        turn_ns, turns, steps = int((self.spec.budget.time_s or DEFAULT_TIME_S) * 1e9), 0, 0
-        times: list[float] = []
+        moment_ns, turns, steps, word = int((self.spec.budget.time_s or DEFAULT_TIME_S) * 1e9), 0, 0, b""
         self.stage("turns")
-        while not times or os.read(asked, 1):
-            if times and self._load_ns + times[0] * 1e9 <= QUICK * turn_ns:
+        while not turns or (word := os.read(asked, 1)):
+            thorough = word == ANEW
+            anew = thorough and self._anew_ns <= _QUICK * moment_ns
+            if anew:
                 self._load_anew()
-            times = []
+            turn_ns = max(THOROUGH * moment_ns, anew * _REPAID * self._anew_ns) if thorough else moment_ns
+            times: list[float] = []
             end_ns = now_ns() + turn_ns
             while not times or now_ns() < end_ns:
                 self._next_batch(self.engine)
@@ -237,11 +245,12 @@ class Worker:
             turns, steps = turns + 1, steps + len(times)
             if turns == 2 and len(times) > 1:  # where a turn is one step, that would double it
                 self._check_loss(self.engine, steps)
-            self.say("turn", step_s=statistics.median(times[1:] or times))
+            counts = times if times[0] * 1e9 > moment_ns and not anew else times[1:] or times
+            self.say("turn", step_s=statistics.median(counts))
 
     def _load_anew(self) -> None:
         """In other pages than before, and at another offset, as in another process."""
-        kind = type(self.engine)
+        begun_ns, kind = now_ns(), type(self.engine)
         self.engine.close()
         del self.engine  # before there is another: two may not fit
         gc.collect()
@@ -251,6 +260,7 @@ class Worker:
         self.engine = kind()
         self._load()
         self.engine.step()
+        self._anew_ns = now_ns() - begun_ns
 
     def _next_batch(self, engine: Engine) -> None:
         """Load the next batch, outside of the step: what that takes is measured apart."""
