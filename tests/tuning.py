@@ -10,10 +10,10 @@ import pytest
 from ergometer.core.probe import Probe
 from ergometer.core.record import Metric, Record
 from ergometer.core.spec import Budget, Spec
+from ergometer.run import handover, search_by_runs, search_by_turns, tune, tuned
 from ergometer.run import search as searching
-from ergometer.run import search_by_runs, search_by_turns, tune, tuned
 from ergometer.run.turns import FailedError
-from ergometer.run.worker import THOROUGH
+from ergometer.run.worker import THOROUGH_MOMENTS
 
 SPEC = Spec(model="lenet", batch=8)
 FITTING = replace(SPEC, budget=Budget(memory_bytes=10**15))  # by whole runs instead of turns
@@ -34,12 +34,13 @@ class Device:
         self.free_at = [0.0]
         self.groups: list[list[str]] = []  # engines that loaded at once
         self.loading: list[str] = []
+        self.contestants: list[Contestant] = []
         monkeypatch.setattr(search_by_runs, "run_spec", self.run)
         monkeypatch.setattr(search_by_turns, "Contestant", lambda spec, *_: Contestant(self, spec))
         self.handover_at: Callable[[float], float | str] = lambda now: 1e-7
         self.luck: Callable[[int], float] = lambda process: 1.0
         self.busy: Callable[[float], bool] = lambda now: False  # something else uses the CPU: all takes 8 times as long
-        for module in (search_by_turns, tune):
+        for module in (handover, tune):
             monkeypatch.setattr(module, "handover_s", lambda cores: self.handover_at(self.now))
         monkeypatch.setattr(search_by_turns, "available_bytes", lambda: self.room - self.held)
         monkeypatch.setattr(searching.time, "monotonic", lambda: self.now)
@@ -88,6 +89,8 @@ class Contestant:
         self.luck = device.luck(len(device.ran))
         device.ran.append(spec)
         self.held = 0.0
+        self.thorough: list[bool] = []  # of each turn
+        device.contestants.append(self)
         self._hold(0.3e9)
 
     def _hold(self, size: float) -> None:
@@ -108,9 +111,10 @@ class Contestant:
 
     def turn(self, hang_s: float, end_by: float, *, thorough: bool = False) -> float:
         self._hold(self.device.bytes_of(self.spec))
+        self.thorough.append(thorough)
         self.disturbed = self.device.busy(self.device.now)
         step_s = self.device.costs(self.spec) * self.luck * (8 if self.disturbed else 1)
-        turn_s = (self.spec.budget.time_s or 0.0) * (THOROUGH if thorough else 1)
+        turn_s = (self.spec.budget.time_s or 0.0) * (THOROUGH_MOMENTS if thorough else 1)
         self.device.now += max(abs(step_s), math.ceil(turn_s / abs(step_s)) * abs(step_s))
         if step_s < 0:
             raise FailedError("failed: the driver crashed")

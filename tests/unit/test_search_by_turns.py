@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ergometer.cli._tuning import _shown
 from ergometer.core.spec import Budget, Spec
 from ergometer.run.tuned import describe_setting
 from tests.tuning import SPEC, by_table
@@ -24,7 +25,7 @@ def by_distance(device_now: Any, moves_at: float) -> Any:
     return cost
 
 
-@pytest.mark.parametrize(("moves_at", "threads"), [(0, 1), (10, 1), (20, 1), (59, None), (99, None)])
+@pytest.mark.parametrize(("moves_at", "threads"), [(0, 1), (20, 1), (35, 1), (57, None), (99, None)])
 def test_what_was_found_before_cores_moved_does_not_count(search: Any, moves_at: float, threads: int | None) -> None:
     """Unless they move when it is too late to begin again: then it is said for which distance it was found."""
     import ergometer.run.search as searching
@@ -65,6 +66,19 @@ def test_a_core_that_does_not_answer_once_has_not_moved(search: Any) -> None:
     assert found.handover_s == FAR and sum("cores moved" in text for text in told) == 1
 
 
+def test_cores_that_are_back_in_a_moment_have_not_moved(search: Any) -> None:
+    told: list[str] = []
+    away: list[float] = []
+
+    def where(now: float) -> float:
+        if now > 15 and not away:
+            away.append(now)
+        return FAR if away and now < away[0] + 2 else NEAR
+
+    found, _ = search(by_table({("mnn", None): 0.0099}, 0.01), start_s=0.5, tell=told.append, handover_at=where)
+    assert away and found.handover_s == NEAR and not any("cores moved" in text for text in told)
+
+
 def test_several_threads_come_back_where_cores_are_nearer(search: Any) -> None:
     import ergometer.run.search as searching
 
@@ -83,6 +97,42 @@ def test_where_the_distance_is_not_known_the_search_goes_on(search: Any, why: st
     found, _ = search(by_table({("mnn", None): 0.5}), handover_at=lambda now: why)
     assert found.spec.engine == "mnn" and found.handover_s is None
     assert search(by_table({}))[0].remembered
+
+
+def test_first_turns_are_short_and_those_of_what_is_left_thorough(search: Any) -> None:
+    _, device = search(by_table({("mnn", None): 0.0099, ("litert", None): 0.024}, 0.01), start_s=0.5)
+    first = {one.spec.engine: one.thorough for one in reversed(device.contestants) if one.spec.threads is None}
+    assert not any(first["litert"]) and len(first["litert"]) >= 2
+    assert first["mnn"][:6] == [False] * 4 + [True] * 2
+
+
+@pytest.mark.parametrize(("cost", "closed"), [(0.0107, True), (0.0101, False)])
+def test_what_is_surely_behind_leaves_its_time_to_the_others(search: Any, cost: float, closed: bool) -> None:
+    """By some percent: rounds are too few yet for what they are wrong by at most. What is as good goes on."""
+    chance = random.Random(1)
+    found, _ = search(
+        lambda spec: (
+            {("mnn", None): 0.01, ("litert", None): cost}.get((spec.engine, spec.threads), 0.5)
+            * chance.uniform(0.995, 1.005)
+        )
+    )
+    turns = {trial.text: len(trial.values) for trial in found.trials}
+    assert found.spec.engine == "mnn" or not closed
+    assert (8 <= turns["litert"] <= 10) == closed and (turns["litert"] > 20) == (not closed)
+
+
+def test_a_turn_after_loading_tells_roughly_what_a_setting_costs(search: Any) -> None:
+    """Steps may be slower then; so it is marked. What a user has by itself takes more turns, to be compared."""
+    found, _ = search(by_table({("mnn", None): 0.01, ("litert", None): 0.028, ("torch", None): 0.029}, 0.5))
+    plain = next(trial for trial in found.trials if trial.text == "torch")
+    assert plain.ratio == pytest.approx(2.9) and len(plain.values) >= 3 and not plain.estimated
+    litert = next(trial for trial in found.trials if trial.text == "litert")
+    assert litert.values == [0.028] and litert.estimated
+    assert _shown(found, "").verdict.startswith("mnn: 10 ms a step, 2.90 times as good as torch by itself")
+    shown = {row[0]: row[2] for row in _shown(found, "").rows}
+    assert shown["litert"] == "~28 ms" and shown["torch"] == "29 ms"
+    plain.ratio, plain.estimated = None, True
+    assert "torch by itself" not in _shown(found, "").verdict
 
 
 def test_a_lucky_process_does_not_decide(search: Any) -> None:

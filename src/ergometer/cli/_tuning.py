@@ -99,7 +99,7 @@ def _shown(found: Tuned, use: str) -> Shown:
     best = order[0]
     plain = next((trial for trial in measured if trial.spec.engine == "torch" and trial.text == "torch"), None)
     beside = ""
-    if plain is not None:
+    if plain is not None and (plain.ratio or found.goal != "time" or not plain.estimated):
         ratio = plain.ratio or plain.cost(found.goal) / best.cost(found.goal)
         beside = f", {ratio:.2f} times as good as torch by itself"
     how = "remembered from an earlier search" if found.remembered else f"found in {found.took_s:.0f} s"
@@ -119,7 +119,8 @@ def _cost_text(trial: Trial, goal: str) -> str:
 def as_json(one: Shown) -> dict[str, Any]:
     spec = one.found.spec
     trials = [
-        {"setting": trial.text, "values": trial.values, "ratio": trial.ratio, "why": trial.why, "took_s": trial.took_s}
+        {"setting": trial.text}
+        | {name: getattr(trial, name) for name in ("values", "estimated", "ratio", "why", "took_s")}
         for trial in one.found.trials
     ]
     return {

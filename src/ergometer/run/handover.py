@@ -7,11 +7,15 @@ steps of several threads take up to twice as long for seconds or minutes, and no
 import ctypes
 import os
 import threading
-from collections.abc import Iterable
+import time
+from collections.abc import Collection, Iterable
 from pathlib import Path
+
+from ergometer.analyze.metrics import have_moved
 
 LIBRARY = Path(__file__).with_name("_handover.so")
 _ROUNDS, _BURSTS = 1000, 5
+_LASTING_S, _LOOK_S = 3.0, 0.25  # cores that are back within the first have not moved; how often that is looked at
 _LIMIT_NS = 20_000_000  # of a burst, which takes less than one unless the cores are busy with something else
 
 
@@ -34,6 +38,16 @@ def handover_s(cores: Iterable[int]) -> float | str:
             return f"core {other} did not answer in time: something else keeps it busy"
         found.append(min(answered))  # something else may have interrupted the others
     return max(found)
+
+
+def lasting_handover_s(cores: Collection[int], before_s: float | None, end_by: float) -> float | str:
+    """The same, but looked at until it is as before or has lasted; a core that is busy looks far away, too."""
+    found, until = handover_s(cores), min(end_by, time.monotonic() + _LASTING_S)
+    while not isinstance(found, str) and have_moved(before_s, found) and time.monotonic() < until:
+        time.sleep(_LOOK_S)
+        now = handover_s(cores)
+        found = found if isinstance(now, str) else now
+    return found
 
 
 def _burst(library: ctypes.CDLL, *cores: int) -> float:

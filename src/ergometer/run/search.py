@@ -21,7 +21,7 @@ from ergometer.run.tuned import Trial, Tuned
 
 GOALS = {"time": "step_time", "energy": "energy_per_step", "memory": "peak_memory"}
 UNITS = {"time": "s", "energy": "J", "memory": "B"}
-_AS_GOOD = 1.03
+AS_GOOD = 1.03
 _FAR = 3.0  # times the best: no setting makes up for that
 FAR_BEHIND = f"more than {_FAR:g} times the best"
 _FIRST_GUESS_S = 8.0  # what a trial takes, before one of its engine has been made
@@ -80,7 +80,7 @@ class Search(ABC):
         """The best, or its steady form if that is as good."""
         best = order[0]
         same = next((trial for trial in order if trial.spec == self.steady(best.spec)), best)
-        return same if self.cost(same) <= _AS_GOOD * self.cost(best) else best
+        return same if self.cost(same) <= AS_GOOD * self.cost(best) else best
 
     def steady(self, spec: Spec) -> Spec:
         """The same with freed memory kept, if the engine can and nobody asked for little memory: otherwise chance
@@ -169,7 +169,9 @@ class Search(ABC):
 
     def say(self, trial: Trial) -> None:
         """How its last try ended, or how it is out."""
-        cost = format_value(trial.values[-1], UNITS[self.goal]) if trial.values else ""
+        cost = (
+            ("~" if trial.estimated else "") + format_value(trial.values[-1], UNITS[self.goal]) if trial.values else ""
+        )
         self.tell(f"{trial.text}: {', '.join(filter(None, (cost, trial.why)))}")
 
 

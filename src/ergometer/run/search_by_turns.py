@@ -24,15 +24,14 @@ from ergometer.analyze.statistics import median_interval
 from ergometer.core import registry
 from ergometer.core.errors import ErgoError
 from ergometer.core.spec import Budget
-from ergometer.run.handover import handover_s
+from ergometer.run.handover import lasting_handover_s
 from ergometer.run.limit import available_bytes
-from ergometer.run.search import FAR_BEHIND, Search
+from ergometer.run.search import AS_GOOD, FAR_BEHIND, Search
 from ergometer.run.tuned import Trial
 from ergometer.run.turns import Contestant, FailedError
-from ergometer.run.worker import THOROUGH
+from ergometer.run.worker import THOROUGH_MOMENTS
 
 _TURN_S = 0.1
-_MOMENT_S, _LOOK_S = 3.0, 0.25  # cores that are back within the first had not moved; looked at as often as the second
 _USED = 0.97  # of the time: workers with gigabytes take a moment to end
 _LONG_S = 0.3  # a step that takes longer does so by some percent at most where cores are further apart
 _LAP = 5  # rounds, after which those that are left are loaded in other processes
@@ -46,7 +45,7 @@ _CLEAR = 1.5  # times the best in the first turn: it takes luck to turn out to b
 _CLEAR_ROUNDS = 10  # for which there must be time, with all, if what is clearly behind is to stay
 _SLOWER = 1.2  # times its first: what a step takes, for all that is known before
 _DOUBT = 1.5  # divided by the number of turns: how far behind one may be and still turn out to be the best
-_SURE_ROUNDS, _SURE = 8, 1.02  # after so many, what is surely further behind than this cannot
+_SURE_ROUNDS = 8  # after which what is surely not as good cannot
 _LONGER = 1.5  # times what the others took: the time that a first turn may take
 _ROOM = 2.0  # times the largest so far: memory that is left free for another
 _LOADING_BYTES = 1e9  # that one may take until it has loaded
@@ -73,8 +72,11 @@ class SearchByTurns(Search):
                 for trial in self.trials:
                     self._close(trial)
         order = sorted(left, key=lambda trial: self._behind(trial, left))
-        for trial in self.trials if order else ():
-            trial.ratio = self._ratio(trial, self.steadier(order))
+        best = self.steadier(order) if order else None
+        for trial in self.trials:
+            ratios = self._ratios(trial, best) if best else []
+            trial.ratio = statistics.median(ratios) if ratios else None
+            trial.estimated = bool(trial.values) and trial.ratio is None
         return order
 
     def _in_turns(self, first: Sequence[Trial]) -> list[Trial]:
@@ -103,7 +105,8 @@ class SearchByTurns(Search):
             self.handover_s = handover_s
             left = self._round(left)
             if len(self.rounds) == _FEWEST_ROUNDS:
-                left = self._left([*left, *self._enter(self.taken(self.settings(left)), left)])
+                named = [trial for trial in left if trial not in self.plain]
+                left = self._left([*left, *self._enter(self.taken(self.settings(named)), left, self._for_rounds_s)])
             if len(left) > 1 and len(self.rounds) % _LAP == 0:
                 left = self._in_other_processes(left)
         return left
@@ -120,18 +123,8 @@ class SearchByTurns(Search):
         it does not matter."""
         if min(map(self.cost, left), default=0.0) > _LONG_S:
             return None
-        return self._lasting_handover_s()
-
-    def _lasting_handover_s(self) -> float | None:
-        """What lasts for a moment at least; a core that is busy with something else looks far away, too."""
-        found, until = handover_s(os.sched_getaffinity(0)), time.monotonic() + _MOMENT_S
-        if isinstance(found, str):
-            return self.handover_s
-        while have_moved(self.handover_s, found) and time.monotonic() < until:
-            time.sleep(_LOOK_S)
-            now = handover_s(os.sched_getaffinity(0))
-            found = found if isinstance(now, str) else now
-        return found
+        found = lasting_handover_s(os.sched_getaffinity(0), self.handover_s, self._end)
+        return self.handover_s if isinstance(found, str) else found
 
     def _within_reach(self, left: Sequence[Trial], *, further: bool) -> list[Trial]:
         """Those closed that may be the best now that cores lie nearer, or further apart, which slows several threads
@@ -158,13 +151,12 @@ class SearchByTurns(Search):
             trial.values = trial.values[-1:]
         for trial in closed:
             trial.why = ""
-        kept_s = _FOR_ROUNDS * (self.limit_s - self.took_s)
-        return self._left([*left, *self._enter(sorted(closed, key=self.cost), left, kept_s)])
+        return self._left([*left, *self._enter(sorted(closed, key=self.cost), left, self._for_rounds_s)])
 
     def _in_other_processes(self, left: Sequence[Trial]) -> list[Trial]:
         """The same, loaded anew, if that leaves time enough. Where free memory is in pieces, what is loaded first is
         slower by some percent, so nobody is always the first."""
-        if not self._can_load(left) or self._loading_s(left) > _FEW * (self.limit_s - self.took_s):
+        if not self._can_load(left, thorough=True) or self._loading_s(left) > _FEW * (self.limit_s - self.took_s):
             return list(left)
         for trial in left:
             self._close(trial)
@@ -172,9 +164,14 @@ class SearchByTurns(Search):
             self._first_turn(trial)
         return self._left(left)
 
-    def _can_load(self, trials: Sequence[Trial], others: Sequence[Trial] = ()) -> bool:
+    @property
+    def _for_rounds_s(self) -> float:
+        """Of the time that is left now, what is left over for rounds when more settings load."""
+        return _FOR_ROUNDS * (self.limit_s - self.took_s)
+
+    def _can_load(self, trials: Sequence[Trial], others: Sequence[Trial] = (), *, thorough: bool = False) -> bool:
         """Whether there is time to load these, and for some rounds of them and of the others."""
-        needed_s = self._loading_s(trials) + _FEWEST_ROUNDS * self._turns_s([*trials, *others])
+        needed_s = self._loading_s(trials) + _FEWEST_ROUNDS * self._turns_s([*trials, *others], thorough=thorough)
         return self.took_s + needed_s <= _USED * self.limit_s
 
     def _loading_s(self, trials: Sequence[Trial]) -> float:
@@ -184,7 +181,7 @@ class SearchByTurns(Search):
     def _enter(self, trials: Sequence[Trial], others: Sequence[Trial] = (), kept_s: float = 0.0) -> list[Trial]:
         """They load, some at once, and each has its first turn, in its share of the time, unless it is the first of
         all. With others there already, time is left over for some rounds, and so much at least."""
-        rounds_s = max(kept_s, _FEWEST_ROUNDS * sum(sorted(map(self._guess_s, others))[:2]))
+        rounds_s = max(kept_s, _FEWEST_ROUNDS * self._turns_s(sorted(others, key=self.cost)[:2], thorough=False))
         waiting = list(trials)
         while waiting and self._make_room():
             group = self._next_group(waiting, rounds_s)
@@ -195,6 +192,7 @@ class SearchByTurns(Search):
                 trial = loaded.pop(0)
                 value = self._first_turn(trial, self._longest_s([trial], 1 + len(loaded) + len(waiting)))
                 trial.values = trial.values if value is None else [value]
+                trial.estimated = True
                 self.say(trial)
                 if loaded and not self._has_room():  # they load again when there is
                     for other in loaded:
@@ -318,15 +316,14 @@ class SearchByTurns(Search):
         return self.started + _USED * self.limit_s
 
     def _fits(self, trials: Sequence[Trial]) -> bool:
-        return self.took_s + self._turns_s(trials) <= _USED * self.limit_s
+        return self.took_s + self._turns_s(trials, thorough=self._thorough) <= _USED * self.limit_s
 
-    def _turns_s(self, trials: Sequence[Trial]) -> float:
-        """Seconds that a turn of each will take: what its last one took, which is not known before the second."""
-        return sum(self.lasted_s.get((trial.text, self._thorough), self._guess_s(trial)) for trial in trials)
-
-    def _guess_s(self, trial: Trial) -> float:
-        turn_s = THOROUGH * _TURN_S if self._thorough else _TURN_S
-        return max(turn_s, _SLOWER * trial.values[-1])
+    def _turns_s(self, trials: Sequence[Trial], *, thorough: bool) -> float:
+        """Seconds that a turn of each will take: what its last such took, or at least takes."""
+        at_least_s = THOROUGH_MOMENTS * _TURN_S if thorough else _TURN_S
+        return sum(
+            self.lasted_s.get((trial.text, thorough), max(at_least_s, _SLOWER * trial.values[-1])) for trial in trials
+        )
 
     def _behind(self, trial: Trial, others: Sequence[Trial]) -> float:
         """How many times the middle of the others it takes, in the rounds that all of them had."""
@@ -335,12 +332,8 @@ class SearchByTurns(Search):
             one[trial.text] / math.prod(one[other.text] for other in others) ** (1 / len(others)) for one in shared
         )
 
-    def _ratio(self, trial: Trial, best: Trial) -> float | None:
-        """How many times the best it takes, in the rounds that both had."""
-        ratios = self._ratios(trial, best)
-        return statistics.median(ratios) if ratios else None
-
     def _ratios(self, trial: Trial, best: Trial) -> list[float]:
+        """How many times the best it takes, in each of the rounds that both had."""
         return [one[trial.text] / one[best.text] for one in self._shared((trial, best))]
 
     def _shared(self, trials: Iterable[Trial]) -> list[dict[str, float]]:
@@ -352,7 +345,7 @@ class SearchByTurns(Search):
         bound = (1 + _DOUBT / max(1, len(self._shared(trials)))) * min(behind.values(), default=0.0)
         order = sorted(trials, key=lambda trial: behind[trial.text])
         for trial in order[1:]:
-            stays = trial in self.plain and len(self.rounds) < _FEWEST_ROUNDS
+            stays = trial in self.plain and len(self._ratios(trial, order[0])) < _FEWEST_ROUNDS
             if not stays and (behind[trial.text] > bound or self._is_surely_behind(trial, order[0])):
                 self._drop(trial)
         return self._left(trials)
@@ -362,7 +355,7 @@ class SearchByTurns(Search):
         if len(ratios) < _SURE_ROUNDS:
             return False
         _, low, _ = median_interval(ratios)
-        return low is not None and low > _SURE
+        return low is not None and low > AS_GOOD
 
     def _affordable(self, trials: Sequence[Trial]) -> list[Trial]:
         """The best of them, and no more than have time for a round. What is clearly behind is closed for the sake of

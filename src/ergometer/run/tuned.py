@@ -18,8 +18,9 @@ from ergometer.run.lowering import make_key
 from ergometer.store.home import home, write_json
 
 # Format 1 (2026-11): the first. Format 2 (2026-11): trials have notes. Format 3 (2026-11): they take turns. Format 4
-# (2026-11): loaded anew for each, and freed memory may be kept.
-FORMAT = 4
+# (2026-11): loaded anew for each, and freed memory may be kept. Format 5 (2026-11): what had no round with the best is
+# estimated.
+FORMAT = 5
 # Of several runs the middle one; of two the quicker, since on a shared machine some take twice the time of others.
 _OF_RUNS: dict[str, Callable[[Iterable[float]], float]] = {
     "time": statistics.median_low,
@@ -31,7 +32,8 @@ _OF_RUNS: dict[str, Callable[[Iterable[float]], float]] = {
 @dataclass(slots=True, kw_only=True)
 class Trial:
     """One setting. values: what it cost in each run or turn; took_s: the whole last run, or until after the first turn;
-    why: the reason that it is out; ratio: to the best, in the same rounds, if there were rounds."""
+    why: the reason that it is out; ratio: to the best, in the same rounds, if there were rounds; estimated: from a
+    power model, or not measured in the same rounds as the best."""
 
     spec: Spec
     values: list[float] = field(default_factory=list)

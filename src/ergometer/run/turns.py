@@ -17,7 +17,7 @@ from ergometer.run.limit import field_of
 from ergometer.run.lowering import StoppedError
 from ergometer.run.neighbours import Neighbours
 from ergometer.run.parent import death_of, hold_worker, kernel_kills, killed_for
-from ergometer.run.worker import ANEW
+from ergometer.run.worker import SHORT, THOROUGH
 from ergometer.store.home import write_json
 
 
@@ -47,7 +47,7 @@ class Contestant:
         neighbours = Neighbours(self.worker.pid)
         self.worker.signal(signal.SIGCONT)
         with suppress(BrokenPipeError):  # it died since its last turn, and what is read says so
-            os.write(self._release, ANEW if thorough else b"t")
+            os.write(self._release, THOROUGH if thorough else SHORT)
         step_s = float(self._wait_for("turn", hang_s, end_by)["step_s"])
         self.disturbed = neighbours.disturbed()
         return step_s

@@ -48,10 +48,10 @@ _SHORTEST_S = 1.5  # so that a power sensor of 100 ms resolves the whole
 _MOST_WARMUP = 200
 _TELL_NS = 250_000_000
 _PAD_BYTES = 1 << 18
-ANEW = b"n"
-THOROUGH = 4  # moments: the least that a thorough turn lasts
-_QUICK = 5  # moments: a network that loads, and steps once, in less time is loaded anew for every thorough turn
-_REPAID = 2  # times what that took: the turn after it
+SHORT, THOROUGH = b"s", b"t"  # turns
+THOROUGH_MOMENTS = 4  # the least that a thorough turn lasts
+_QUICK_MOMENTS = 5  # a network that loads, and steps once, in less time is loaded anew for every thorough turn
+_REPAID = 2  # times what that took, or may take: the turn after it
 
 
 class StoppedError(Exception):
@@ -222,20 +222,22 @@ class Worker:
                 )
 
     def _take_turns(self, asked: int) -> None:
-        """The first step of a turn does not count, since others have had the caches; unless it is long.
+        """The first step of a turn does not count, since others have had the caches; unless it is long, and not the
+        first since loading.
 
         Where memory happens to lie makes a network faster or slower by some percent for as long as it is loaded, so it
         is loaded anew for a thorough turn if that is quick. That takes time in which nothing is measured, and steps are
         slower at first, so the turn is a long one then.
         """
-        moment_ns, turns, steps, word = int((self.spec.budget.time_s or DEFAULT_TIME_S) * 1e9), 0, 0, b""
+        moment_ns, turns, steps, word = int((self.spec.budget.time_s or DEFAULT_TIME_S) * 1e9), 0, 0, SHORT
+        quick_ns = _QUICK_MOMENTS * moment_ns
         self.stage("turns")
         while not turns or (word := os.read(asked, 1)):
-            thorough = word == ANEW
-            anew = thorough and self._anew_ns <= _QUICK * moment_ns
+            turn_ns = THOROUGH_MOMENTS * moment_ns if word == THOROUGH else moment_ns
+            anew = word == THOROUGH and self._anew_ns <= quick_ns
             if anew:
                 self._load_anew()
-            turn_ns = max(THOROUGH * moment_ns, anew * _REPAID * self._anew_ns) if thorough else moment_ns
+                turn_ns = max(turn_ns, _REPAID * min(self._anew_ns, quick_ns))
             times: list[float] = []
             end_ns = now_ns() + turn_ns
             while not times or now_ns() < end_ns:
