@@ -79,6 +79,45 @@ def test_cores_that_are_back_in_a_moment_have_not_moved(search: Any) -> None:
     assert away and found.handover_s == NEAR and not any("cores moved" in text for text in told)
 
 
+def test_what_was_found_holds_again_when_cores_are_back(search: Any) -> None:
+    """One thread is best while they are far; the rounds before count again, and what was closed then stays closed."""
+    import ergometer.run.search as searching
+
+    told: list[str] = []
+
+    def is_away(now: float) -> bool:
+        return 20 < now < 30
+
+    def cost(spec: Spec) -> float:
+        several = 0.015 if is_away(searching.time.monotonic()) else 0.0070 if spec.engine == "mnn" else 0.0071
+        return (0.010 if spec.threads == 1 else several) * (1.5 if spec.engine == "litert" else 1.0)
+
+    found, device = search(cost, start_s=0.4, tell=told.append, handover_at=lambda now: FAR if is_away(now) else NEAR)
+    assert sum("cores moved" in text for text in told) == 2
+    assert found.handover_s == NEAR and found.spec.threads is None and found.spec.engine in ("mnn", "torch")
+    back = len(told) - told[::-1].index("cores moved, so settings are compared anew")
+    assert told[back] == "mnn, 1 thread: slower in 5 turns", "in those before"
+    assert all(value < 0.0075 for trial in found.trials if trial.spec == found.spec for value in trial.values)
+    assert found.took_s <= 60 and not device.held
+
+
+def test_cores_that_move_at_the_end_leave_what_was_found(search: Any) -> None:
+    """There is time to begin again, but not for rounds enough."""
+    import ergometer.run.search as searching
+
+    def cost(spec: Spec) -> float:
+        several = 0.0070 if searching.time.monotonic() < 45 else 0.015
+        return (0.010 if spec.threads == 1 else several) * (1.0 if spec.engine == "mnn" else 1.3)
+
+    told: list[str] = []
+    asked = {"start_s": 0.4, "tell": told.append, "handover_at": lambda now: NEAR if now < 45 else FAR}
+    found, _ = search(cost, **asked)
+    assert "cores moved, so settings are compared anew" in told
+    assert (found.spec.engine, found.spec.threads, found.handover_s) == ("mnn", None, NEAR)
+    values = [value for trial in found.trials if trial.spec == found.spec for value in trial.values]
+    assert len(values) > 20 and max(values) == 0.0070
+
+
 def test_several_threads_come_back_where_cores_are_nearer(search: Any) -> None:
     import ergometer.run.search as searching
 

@@ -6,8 +6,8 @@ the best engine's first; then, after some rounds, those of what is left. Several
 turns. After every round those are closed that are further behind than so few turns can be wrong by. The first rounds
 tell apart what differs much and are short; later ones are thorough. The same setting may be some percent faster in one
 process than in the next, so a few that are left are loaded in others after some rounds. Where cores move (handover.py),
-what was found for short steps holds no longer, and the settings that were closed come back if there is time; so do
-those that something else disturbed (neighbours.py) before they were closed.
+what was found for short steps holds no longer until they are back, and the settings that were closed come back if there
+is time; so do those that something else disturbed (neighbours.py) before they were closed.
 """
 
 import math
@@ -15,17 +15,17 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ergometer.analyze.metrics import have_moved
-from ergometer.analyze.statistics import median_interval
 from ergometer.core import registry
 from ergometer.core.errors import ErgoError
 from ergometer.core.spec import Budget
 from ergometer.run.handover import lasting_handover_s
 from ergometer.run.limit import available_bytes
+from ergometer.run.rounds import SURE, Rounds, behind
 from ergometer.run.search import AS_GOOD, FAR_BEHIND, Search
 from ergometer.run.tuned import Trial
 from ergometer.run.turns import Contestant, FailedError
@@ -45,7 +45,6 @@ _CLEAR = 1.5  # times the best in the first turn: it takes luck to turn out to b
 _CLEAR_ROUNDS = 10  # for which there must be time, with all, if what is clearly behind is to stay
 _SLOWER = 1.2  # times its first: what a step takes, for all that is known before
 _DOUBT = 1.5  # divided by the number of turns: how far behind one may be and still turn out to be the best
-_SURE_ROUNDS = 8  # after which what is surely not as good cannot
 _LONGER = 1.5  # times what the others took: the time that a first turn may take
 _ROOM = 2.0  # times the largest so far: memory that is left free for another
 _LOADING_BYTES = 1e9  # that one may take until it has loaded
@@ -57,24 +56,35 @@ class NoRoomError(ErgoError):
     """There is not memory for two settings at once."""
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """How far apart the cores were, the rounds in which they were, and the settings that were left then."""
+
+    handover_s: float
+    rounds: Rounds
+    left: list[Trial]
+
+
 class SearchByTurns(Search):
     def compare(self, first: Sequence[Trial]) -> list[Trial]:
         self.loaded: dict[str, Contestant] = {}
-        self.rounds: list[dict[str, float]] = []
+        self.rounds = Rounds()  # while the cores were where they are now
+        self.elsewhere: list[Place] = []
         self.lasted_s: dict[tuple[str, bool], float] = {}  # the last turn of a setting, thorough or not
         self.disturbed: set[str] = set()
         self.alone_s = 0.0  # that the first took to load: nothing takes much less, however many load at once
         with tempfile.TemporaryDirectory(prefix="ergo-tune-") as folder:
             self.folder = Path(folder)
             try:
-                left = self._in_turns(first)
+                left = self._where_rounds_suffice(self._in_turns(first))
             finally:
                 for trial in self.trials:
                     self._close(trial)
-        order = sorted(left, key=lambda trial: self._behind(trial, left))
+        found = self._behind(left)
+        order = sorted(left, key=lambda trial: found[trial.text])
         best = self.steadier(order) if order else None
         for trial in self.trials:
-            ratios = self._ratios(trial, best) if best else []
+            ratios = self.rounds.ratios(trial.text, best.text) if best else []
             trial.ratio = statistics.median(ratios) if ratios else None
             trial.estimated = bool(trial.values) and trial.ratio is None
         return order
@@ -97,11 +107,18 @@ class SearchByTurns(Search):
             if len(left) < 2 or not self._fits(left):
                 break
             if self.handover_s and handover_s and have_moved(self.handover_s, handover_s):
-                del self.rounds[-1:]  # during which it happened
-                closed = self._within_reach(left, further=handover_s > self.handover_s)
+                self.rounds.drop_last()  # during which it happened
+                before = next((one for one in self.elsewhere if not have_moved(one.handover_s, handover_s)), None)
+                if before:
+                    closed = [trial for trial in before.left if trial.text not in self.loaded and not trial.failed]
+                else:
+                    closed = self._within_reach(left, further=handover_s > self.handover_s)
                 if self.rounds and not self._can_load(closed, left):
                     break
+                self.elsewhere.append(Place(self.handover_s, self.rounds, left))
                 left = self._begin_again(closed, left, "cores moved")
+                if before:
+                    self._go_back_to(before)
             self.handover_s = handover_s
             left = self._round(left)
             if len(self.rounds) == _FEWEST_ROUNDS:
@@ -110,6 +127,21 @@ class SearchByTurns(Search):
             if len(left) > 1 and len(self.rounds) % _LAP == 0:
                 left = self._in_other_processes(left)
         return left
+
+    def _go_back_to(self, place: Place) -> None:
+        """The cores are there again, so what was found there holds again."""
+        self.elsewhere = [one for one in self.elsewhere if one is not place]
+        self.rounds, self.handover_s = place.rounds, place.handover_s
+        for trial in self.trials:
+            trial.values = self.rounds.of(trial.text) or trial.values
+
+    def _where_rounds_suffice(self, left: list[Trial]) -> list[Trial]:
+        """What is left here, or where there were more rounds, if there were too few here."""
+        most = max(self.elsewhere, key=lambda place: len(place.rounds), default=None)
+        if most is None or len(left) == 1 or len(self.rounds) >= min(SURE, len(most.rounds)):
+            return left
+        self._go_back_to(most)
+        return [trial for trial in most.left if not trial.failed]
 
     def _near(self, trials: Sequence[Trial]) -> list[Trial]:
         left = self.near(self._left(trials))
@@ -144,9 +176,9 @@ class SearchByTurns(Search):
         return self._begin_again(closed, left, "something else used the CPU")
 
     def _begin_again(self, closed: Sequence[Trial], left: Sequence[Trial], why: str) -> list[Trial]:
-        """Forget the rounds, and load what is closed."""
+        """Without the rounds so far, and with what is closed, which loads."""
         self.tell(f"{why}, so settings are compared anew")
-        self.rounds.clear()
+        self.rounds = Rounds()
         for trial in left:
             trial.values = trial.values[-1:]
         for trial in closed:
@@ -277,7 +309,7 @@ class SearchByTurns(Search):
                 found[trial.text] = value
             elif not trial.failed:
                 return self._left(trials)
-        self.rounds.append(found)
+        self.rounds.add(found)
         for trial in trials:
             trial.values += [found[trial.text]] if trial.text in found else []
         return self._left(trials)
@@ -325,46 +357,34 @@ class SearchByTurns(Search):
             self.lasted_s.get((trial.text, thorough), max(at_least_s, _SLOWER * trial.values[-1])) for trial in trials
         )
 
-    def _behind(self, trial: Trial, others: Sequence[Trial]) -> float:
-        """How many times the middle of the others it takes, in the rounds that all of them had."""
-        shared = self._shared(others) or [{other.text: other.values[-1] for other in others}]
-        return statistics.median(
-            one[trial.text] / math.prod(one[other.text] for other in others) ** (1 / len(others)) for one in shared
-        )
-
-    def _ratios(self, trial: Trial, best: Trial) -> list[float]:
-        """How many times the best it takes, in each of the rounds that both had."""
-        return [one[trial.text] / one[best.text] for one in self._shared((trial, best))]
-
-    def _shared(self, trials: Iterable[Trial]) -> list[dict[str, float]]:
-        return [one for one in self.rounds if all(trial.text in one for trial in trials)]
+    def _behind(self, trials: Sequence[Trial]) -> dict[str, float]:
+        """How many times the middle of them each takes; by the last turns, where there was no round of all."""
+        if not trials:
+            return {}
+        shared = self.rounds.shared([trial.text for trial in trials])
+        return behind(shared or [{trial.text: trial.values[-1] for trial in trials}])
 
     def _undecided(self, trials: Sequence[Trial]) -> list[Trial]:
         """Those that may be the best; the others are closed."""
-        behind = {trial.text: self._behind(trial, trials) for trial in trials}
-        bound = (1 + _DOUBT / max(1, len(self._shared(trials)))) * min(behind.values(), default=0.0)
-        order = sorted(trials, key=lambda trial: behind[trial.text])
+        found = self._behind(trials)
+        order = sorted(trials, key=lambda trial: found[trial.text])
+        shared = self.rounds.shared([trial.text for trial in trials])
+        bound = (1 + _DOUBT / max(1, len(shared))) * min(found.values(), default=0.0)
         for trial in order[1:]:
-            stays = trial in self.plain and len(self._ratios(trial, order[0])) < _FEWEST_ROUNDS
-            if not stays and (behind[trial.text] > bound or self._is_surely_behind(trial, order[0])):
+            names = trial.text, order[0].text
+            stays = trial in self.plain and len(self.rounds.ratios(*names)) < _FEWEST_ROUNDS
+            if not stays and (found[trial.text] > bound or self.rounds.is_surely_behind(*names, AS_GOOD)):
                 self._drop(trial)
         return self._left(trials)
-
-    def _is_surely_behind(self, trial: Trial, best: Trial) -> bool:
-        ratios = self._ratios(trial, best)
-        if len(ratios) < _SURE_ROUNDS:
-            return False
-        _, low, _ = median_interval(ratios)
-        return low is not None and low > AS_GOOD
 
     def _affordable(self, trials: Sequence[Trial]) -> list[Trial]:
         """The best of them, and no more than have time for a round. What is clearly behind is closed for the sake of
         more rounds of the others."""
-        behind = {trial.text: self._behind(trial, trials) for trial in trials}
-        order = sorted(trials, key=lambda trial: behind[trial.text])
+        found = self._behind(trials)
+        order = sorted(trials, key=lambda trial: found[trial.text])
         rounds = max(1, _CLEAR_ROUNDS - len(self.rounds))
         while len(order) > 2:
-            clear = behind[order[-1].text] > _CLEAR * behind[order[0].text]
+            clear = found[order[-1].text] > _CLEAR * found[order[0].text]
             if self._fits(order * rounds if clear else order):
                 break
             self._drop(order.pop())
