@@ -64,7 +64,7 @@ def test_whatever_the_costs_the_best_is_found_if_no_engine_is_saved_by_its_setti
         device = Device(monkeypatch, cost, start_s=0.5)
         monkeypatch.setattr(tune, "remember", lambda *_: None)
         found = tune.tuned(SPEC, goal="time", engines=ENGINES, interrupt=interrupt, tell=lambda text: None, anew=True)
-        assert cost(found.spec) == min(costs.values())
+        assert cost(found.spec) == min(costs[key] for key in costs if key != "torch None")  # which is not chosen
         assert device.now <= 60
 
 

@@ -35,13 +35,13 @@ class Rounds:
         """How many times the other it takes, in each of the rounds that both had."""
         return [found[one] / found[other] for found in self.shared((one, other))]
 
-    def is_surely_behind(self, one: str, best: str, bound: float) -> bool:
-        """Whether it takes more than so many times the best, by the whole 95 % interval of the median."""
-        ratios = self.ratios(one, best)
-        if len(ratios) < SURE:
-            return False
-        _, low, _ = median_interval(ratios)
-        return low is not None and low > bound
+
+def is_surely_above(ratios: Sequence[float], bound: float) -> bool:
+    """Whether the whole 95 % interval of the median is."""
+    if len(ratios) < SURE:
+        return False
+    _, low, _ = median_interval(ratios)
+    return low is not None and low > bound
 
 
 def behind(rounds: Sequence[dict[str, float]]) -> dict[str, float]:

@@ -25,7 +25,7 @@ from ergometer.core.errors import ErgoError
 from ergometer.core.spec import Budget
 from ergometer.run.handover import lasting_handover_s
 from ergometer.run.limit import available_bytes
-from ergometer.run.rounds import SURE, Rounds, behind
+from ergometer.run.rounds import SURE, Rounds, behind, is_surely_above
 from ergometer.run.search import AS_GOOD, FAR_BEHIND, Search
 from ergometer.run.tuned import Trial
 from ergometer.run.turns import Contestant, FailedError
@@ -34,8 +34,9 @@ from ergometer.run.worker import THOROUGH_MOMENTS
 _TURN_S = 0.1
 _USED = 0.97  # of the time: workers with gigabytes take a moment to end
 _LONG_S = 0.3  # a step that takes longer does so by some percent at most where cores are further apart
-_LAP = 5  # rounds, after which those that are left are loaded in other processes
-_FEW = 0.2  # of the time that is left: what loading them may take
+_LOOKED_BACK = 5  # rounds, after which what was disturbed comes back
+_LAP = 3  # thorough rounds, after which those that are left are loaded in other processes
+_FEW, _AS_LONG = 0.2, 1.5  # of the time that is left, or of what a lap takes: what loading them may take
 _KEPT = 0.4  # of the time: what is left over for rounds by settings that are rarely the best
 _REACH = 2.0  # times the best: what has been closed may be the best once cores have moved
 _FOR_ROUNDS = 0.5  # of the time that is left then: what is left over for rounds
@@ -49,6 +50,7 @@ _LONGER = 1.5  # times what the others took: the time that a first turn may take
 _ROOM = 2.0  # times the largest so far: memory that is left free for another
 _LOADING_BYTES = 1e9  # that one may take until it has loaded
 _AT_ONCE = 3  # times the cores: how many load at once, so that no core waits for the slowest
+_BY_CHANCE = "for comparison: how long its steps take is chance, in every process anew"
 _NO_ROOM = "there was no memory for it beside others"
 
 
@@ -60,7 +62,7 @@ class NoRoomError(ErgoError):
 class Place:
     """How far apart the cores were, the rounds in which they were, and the settings that were left then."""
 
-    handover_s: float
+    handover_s: float | None
     rounds: Rounds
     left: list[Trial]
 
@@ -81,7 +83,7 @@ class SearchByTurns(Search):
                 for trial in self.trials:
                     self._close(trial)
         found = self._behind(left)
-        order = sorted(left, key=lambda trial: found[trial.text])
+        order = sorted(self._eligible(left), key=lambda trial: found[trial.text])
         best = self.steadier(order) if order else None
         for trial in self.trials:
             ratios = self.rounds.ratios(trial.text, best.text) if best else []
@@ -91,7 +93,8 @@ class SearchByTurns(Search):
 
     def _in_turns(self, first: Sequence[Trial]) -> list[Trial]:
         self.handover_s = self._handover_s()
-        # What a user has by itself is told as a ratio to the best, for which it takes some turns however far behind.
+        # What a user has by itself is told as a ratio to the best, for which it takes some turns however far behind. It
+        # is not chosen: chance decides, in every process anew, how long its steps take.
         self.plain = [trial for trial in first if self.steady(trial.spec) != trial.spec]
         left = self._near(self._enter([trial for trial in first if trial not in self.plain]))
         left = self._near([*left, *self._enter(self.taken(self.with_options(left)), left)])
@@ -99,7 +102,7 @@ class SearchByTurns(Search):
         left = self._left([*left, *self._enter(more, left, _KEPT * self.limit_s)])
         for _ in range(_MOST_ROUNDS):
             left = self._affordable(self._undecided(left))
-            if len(left) == 1 or len(self.rounds) == _LAP:
+            if len(left) == 1 or len(self.rounds) == _LOOKED_BACK:
                 left = self._with_disturbed(left)
             handover_s = self._handover_s(left)
             if handover_s is None:
@@ -107,25 +110,34 @@ class SearchByTurns(Search):
             if len(left) < 2 or not self._fits(left):
                 break
             if self.handover_s and handover_s and have_moved(self.handover_s, handover_s):
-                self.rounds.drop_last()  # during which it happened
-                before = next((one for one in self.elsewhere if not have_moved(one.handover_s, handover_s)), None)
-                if before:
-                    closed = [trial for trial in before.left if trial.text not in self.loaded and not trial.failed]
-                else:
-                    closed = self._within_reach(left, further=handover_s > self.handover_s)
-                if self.rounds and not self._can_load(closed, left):
+                moved = self._moved(left, handover_s)
+                if moved is None:
                     break
-                self.elsewhere.append(Place(self.handover_s, self.rounds, left))
-                left = self._begin_again(closed, left, "cores moved")
-                if before:
-                    self._go_back_to(before)
+                left = moved
             self.handover_s = handover_s
             left = self._round(left)
             if len(self.rounds) == _FEWEST_ROUNDS:
                 named = [trial for trial in left if trial not in self.plain]
                 left = self._left([*left, *self._enter(self.taken(self.settings(named)), left, self._for_rounds_s)])
-            if len(left) > 1 and len(self.rounds) % _LAP == 0:
+            laps, rest = divmod(len(self.rounds) - _FEWEST_ROUNDS, _LAP)
+            if len(left) > 1 and laps > 0 and not rest:
                 left = self._in_other_processes(left)
+        return left
+
+    def _moved(self, left: list[Trial], handover_s: float) -> list[Trial] | None:
+        """What is to be compared where the cores are now; None if there is no time for that."""
+        self.rounds.drop_last()  # during which it happened
+        before = next((place for place in self.elsewhere if not have_moved(place.handover_s, handover_s)), None)
+        if before:
+            closed = [trial for trial in before.left if trial.text not in self.loaded and not trial.failed]
+        else:
+            closed = self._within_reach(left, further=handover_s > (self.handover_s or 0.0))
+        if self.rounds and not self._can_load(closed, left):
+            return None
+        self.elsewhere.append(Place(self.handover_s, self.rounds, left))
+        left = self._begin_again(closed, left, "cores moved")
+        if before:
+            self._go_back_to(before)
         return left
 
     def _go_back_to(self, place: Place) -> None:
@@ -188,7 +200,10 @@ class SearchByTurns(Search):
     def _in_other_processes(self, left: Sequence[Trial]) -> list[Trial]:
         """The same, loaded anew, if that leaves time enough. Where free memory is in pieces, what is loaded first is
         slower by some percent, so nobody is always the first."""
-        if not self._can_load(left, thorough=True) or self._loading_s(left) > _FEW * (self.limit_s - self.took_s):
+        lap_s = _LAP * self._turns_s(left, thorough=True)
+        longest_s = max(_FEW * (self.limit_s - self.took_s), _AS_LONG * lap_s)
+        slow = any(registry.load("engines", trial.spec.engine).slow_start for trial in left)
+        if slow or not self._can_load(left, thorough=True) or self._loading_s(left) > longest_s:
             return list(left)
         for trial in left:
             self._close(trial)
@@ -366,16 +381,25 @@ class SearchByTurns(Search):
 
     def _undecided(self, trials: Sequence[Trial]) -> list[Trial]:
         """Those that may be the best; the others are closed."""
+        if not trials:
+            return []
         found = self._behind(trials)
-        order = sorted(trials, key=lambda trial: found[trial.text])
+        best = min(self._eligible(trials), key=lambda trial: found[trial.text])
         shared = self.rounds.shared([trial.text for trial in trials])
-        bound = (1 + _DOUBT / max(1, len(shared))) * min(found.values(), default=0.0)
-        for trial in order[1:]:
-            names = trial.text, order[0].text
-            stays = trial in self.plain and len(self.rounds.ratios(*names)) < _FEWEST_ROUNDS
-            if not stays and (found[trial.text] > bound or self.rounds.is_surely_behind(*names, AS_GOOD)):
+        for trial in trials:
+            ratios = self.rounds.ratios(trial.text, best.text)
+            if trial in self.plain:
+                out = len(ratios) >= _FEWEST_ROUNDS
+            else:
+                bound = (1 + _DOUBT / max(1, len(shared))) * found[best.text]
+                out = found[trial.text] > bound or is_surely_above(ratios, AS_GOOD)
+            if out and trial is not best:
                 self._drop(trial)
         return self._left(trials)
+
+    def _eligible(self, trials: Sequence[Trial]) -> list[Trial]:
+        """Those that may be chosen; what a user has by itself only if nothing else is left."""
+        return [trial for trial in trials if trial not in self.plain] or list(trials)
 
     def _affordable(self, trials: Sequence[Trial]) -> list[Trial]:
         """The best of them, and no more than have time for a round. What is clearly behind is closed for the sake of
@@ -391,7 +415,7 @@ class SearchByTurns(Search):
         return order
 
     def _drop(self, trial: Trial) -> None:
-        trial.why = self.worse
+        trial.why = _BY_CHANCE if trial in self.plain else self.worse
         self._close(trial)
         self.tell(f"{trial.text}: {trial.why} in {len(trial.values)} turn{'s' if len(trial.values) > 1 else ''}")
 
