@@ -10,7 +10,7 @@ import pytest
 from ergometer.core.probe import Probe
 from ergometer.core.record import Metric, Record
 from ergometer.core.spec import Budget, Spec
-from ergometer.run import handover, search_by_runs, search_by_turns, tune, tuned
+from ergometer.run import handover, search_by_runs, search_loaded, tune, tuned
 from ergometer.run import search as searching
 from ergometer.run.turns import FailedError
 from ergometer.run.worker import THOROUGH_MOMENTS
@@ -36,13 +36,13 @@ class Device:
         self.loading: list[str] = []
         self.contestants: list[Contestant] = []
         monkeypatch.setattr(search_by_runs, "run_spec", self.run)
-        monkeypatch.setattr(search_by_turns, "Contestant", lambda spec, *_: Contestant(self, spec))
+        monkeypatch.setattr(search_loaded, "Contestant", lambda spec, *_: Contestant(self, spec))
         self.handover_at: Callable[[float], float | str] = lambda now: 1e-7
         self.luck: Callable[[int], float] = lambda process: 1.0
         self.busy: Callable[[float], bool] = lambda now: False  # something else uses the CPU: all takes 8 times as long
         for module in (handover, tune):
             monkeypatch.setattr(module, "handover_s", lambda cores: self.handover_at(self.now))
-        monkeypatch.setattr(search_by_turns, "available_bytes", lambda: self.room - self.held)
+        monkeypatch.setattr(search_loaded, "available_bytes", lambda: self.room - self.held)
         monkeypatch.setattr(searching.time, "monotonic", lambda: self.now)
         monkeypatch.setattr(searching.time, "sleep", self.sleep)
         monkeypatch.setattr(tune, "probe_of", lambda name, device: Probe(name in ENGINES, "not here"))

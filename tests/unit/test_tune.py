@@ -232,7 +232,7 @@ def test_memory_that_others_take_later_does_not_end_what_was_begun(search: Any) 
         turns[text] = turns.get(text, 0) + 1
         if turns[text] == 6 and not late:
             late.append(text)
-            monkeypatch.setattr("ergometer.run.search_by_turns.available_bytes", lambda: 1.5e9)
+            monkeypatch.setattr("ergometer.run.search_loaded.available_bytes", lambda: 1.5e9)
         return {("mnn", None): 0.0080, ("litert", None): 0.0085}.get((spec.engine, spec.threads), 0.012)
 
     with pytest.MonkeyPatch.context() as monkeypatch:

@@ -10,52 +10,33 @@ what was found for short steps holds no longer until they are back, and the sett
 is time; so do those that something else disturbed (neighbours.py) before they were closed.
 """
 
-import math
 import os
 import statistics
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from ergometer.analyze.metrics import have_moved
 from ergometer.core import registry
-from ergometer.core.errors import ErgoError
-from ergometer.core.spec import Budget
 from ergometer.run.handover import lasting_handover_s
-from ergometer.run.limit import available_bytes
 from ergometer.run.rounds import SURE, Rounds, behind, is_surely_above
-from ergometer.run.search import AS_GOOD, FAR_BEHIND, Search
+from ergometer.run.search import AS_GOOD, FAR_BEHIND
+from ergometer.run.search_loaded import FEWEST_ROUNDS, KEPT, LoadedSearch
 from ergometer.run.tuned import Trial
-from ergometer.run.turns import Contestant, FailedError
-from ergometer.run.worker import THOROUGH_MOMENTS
 
-_TURN_S = 0.1
-_USED = 0.97  # of the time: workers with gigabytes take a moment to end
 _LONG_S = 0.3  # a step that takes longer does so by some percent at most where cores are further apart
 _LOOKED_BACK = 5  # rounds, after which what was disturbed comes back
 _LAP = 3  # thorough rounds, after which those that are left are loaded in other processes
 _FEW, _AS_LONG = 0.2, 1.5  # of the time that is left, or of what a lap takes: what loading them may take
-_KEPT = 0.4  # of the time: what is left over for rounds by settings that are rarely the best
 _REACH = 2.0  # times the best: what has been closed may be the best once cores have moved
 _FOR_ROUNDS = 0.5  # of the time that is left then: what is left over for rounds
-_FEWEST_ROUNDS = 3  # before settings of what is left are tried and turns are thorough, and for which time is left over
 _MOST_ROUNDS = 200
 _CLEAR = 1.5  # times the best in the first turn: it takes luck to turn out to be the best
 _CLEAR_ROUNDS = 10  # for which there must be time, with all, if what is clearly behind is to stay
-_SLOWER = 1.2  # times its first: what a step takes, for all that is known before
 _DOUBT = 1.5  # divided by the number of turns: how far behind one may be and still turn out to be the best
-_LONGER = 1.5  # times what the others took: the time that a first turn may take
-_ROOM = 2.0  # times the largest so far: memory that is left free for another
-_LOADING_BYTES = 1e9  # that one may take until it has loaded
-_AT_ONCE = 3  # times the cores: how many load at once, so that no core waits for the slowest
 _BY_CHANCE = "for comparison: how long its steps take is chance, in every process anew"
-_NO_ROOM = "there was no memory for it beside others"
-
-
-class NoRoomError(ErgoError):
-    """There is not memory for two settings at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +48,11 @@ class Place:
     left: list[Trial]
 
 
-class SearchByTurns(Search):
+class SearchByTurns(LoadedSearch):
     def compare(self, first: Sequence[Trial]) -> list[Trial]:
-        self.loaded: dict[str, Contestant] = {}
+        self.loaded, self.lasted_s, self.disturbed, self.alone_s = {}, {}, set(), 0.0
         self.rounds = Rounds()  # while the cores were where they are now
         self.elsewhere: list[Place] = []
-        self.lasted_s: dict[tuple[str, bool], float] = {}  # the last turn of a setting, thorough or not
-        self.disturbed: set[str] = set()
-        self.alone_s = 0.0  # that the first took to load: nothing takes much less, however many load at once
         with tempfile.TemporaryDirectory(prefix="ergo-tune-") as folder:
             self.folder = Path(folder)
             try:
@@ -99,7 +77,7 @@ class SearchByTurns(Search):
         left = self._near(self._enter([trial for trial in first if trial not in self.plain]))
         left = self._near([*left, *self._enter(self.taken(self.with_options(left)), left)])
         more = [*self.plain, *self.taken(self.with_fewer_threads(left))]
-        left = self._left([*left, *self._enter(more, left, _KEPT * self.limit_s)])
+        left = self._left([*left, *self._enter(more, left, KEPT * self.limit_s)])
         for _ in range(_MOST_ROUNDS):
             left = self._affordable(self._undecided(left))
             if len(left) == 1 or len(self.rounds) == _LOOKED_BACK:
@@ -116,10 +94,10 @@ class SearchByTurns(Search):
                 left = moved
             self.handover_s = handover_s
             left = self._round(left)
-            if len(self.rounds) == _FEWEST_ROUNDS:
+            if len(self.rounds) == FEWEST_ROUNDS:
                 named = [trial for trial in left if trial not in self.plain]
                 left = self._left([*left, *self._enter(self.taken(self.settings(named)), left, self._for_rounds_s)])
-            laps, rest = divmod(len(self.rounds) - _FEWEST_ROUNDS, _LAP)
+            laps, rest = divmod(len(self.rounds) - FEWEST_ROUNDS, _LAP)
             if len(left) > 1 and laps > 0 and not rest:
                 left = self._in_other_processes(left)
         return left
@@ -218,97 +196,8 @@ class SearchByTurns(Search):
 
     def _can_load(self, trials: Sequence[Trial], others: Sequence[Trial] = (), *, thorough: bool = False) -> bool:
         """Whether there is time to load these, and for some rounds of them and of the others."""
-        needed_s = self._loading_s(trials) + _FEWEST_ROUNDS * self._turns_s([*trials, *others], thorough=thorough)
-        return self.took_s + needed_s <= _USED * self.limit_s
-
-    def _loading_s(self, trials: Sequence[Trial]) -> float:
-        """Seconds until all of these have loaded and had their first turns."""
-        return max(self.alone_s, sum(map(self.needs, trials))) if trials else 0.0
-
-    def _enter(self, trials: Sequence[Trial], others: Sequence[Trial] = (), kept_s: float = 0.0) -> list[Trial]:
-        """They load, some at once, and each has its first turn, in its share of the time, unless it is the first of
-        all. With others there already, time is left over for some rounds, and so much at least."""
-        rounds_s = max(kept_s, _FEWEST_ROUNDS * self._turns_s(sorted(others, key=self.cost)[:2], thorough=False))
-        waiting = list(trials)
-        while waiting and self._make_room():
-            group = self._next_group(waiting, rounds_s)
-            if not group:
-                break
-            loaded = self._load(group, len(group) * self._longest_s(group, len(group) + len(waiting)))
-            while loaded:
-                trial = loaded.pop(0)
-                value = self._first_turn(trial, self._longest_s([trial], 1 + len(loaded) + len(waiting)))
-                trial.values = trial.values if value is None else [value]
-                trial.estimated = True
-                self.say(trial)
-                if loaded and not self._has_room():  # they load again when there is
-                    for other in loaded:
-                        self._close(other)
-                    waiting, loaded = loaded + waiting, []
-        for trial in waiting:
-            trial.why = _NO_ROOM
-        self.taken([trial for trial in waiting if trial not in self.trials])
-        return [trial for trial in self._left(trials) if trial.text in self.loaded]
-
-    def _next_group(self, waiting: list[Trial], kept_s: float) -> list[Trial]:
-        """Taken from those that wait: as many as load at once, with so much time left over. The very first loads alone,
-        since it tells what the others may need, and so does what compiles for minutes."""
-        room = int(available_bytes() // max(_LOADING_BYTES, self._largest_bytes()))
-        at_once = _AT_ONCE * len(os.sched_getaffinity(0)) if self._any_measured else 1
-        most, group = max(1, min(at_once, room - 1)), list[Trial]()
-        while waiting and len(group) < most:
-            needed_s = kept_s + self._loading_s([*group, waiting[0]])
-            slow = any(registry.load("engines", trial.spec.engine).slow_start for trial in [*group, waiting[0]])
-            if group and (slow or self.took_s + needed_s > self.limit_s):
-                break
-            trial = waiting.pop(0)
-            if self.has_time(trial, needed_s):
-                group.append(trial)
-        return group
-
-    def _longest_s(self, trials: Sequence[Trial], count: int) -> float:
-        """Seconds that any of these may take to load, or for its first turn, if so many share what is left."""
-        if not self._any_measured:
-            return math.inf
-        share_s = ((1 - _KEPT) * self.limit_s - self.took_s) / count
-        seen_s = max(other.took_s for other in self.trials if other.values)
-        return max(share_s, _LONGER * seen_s, *(self.needs(trial) for trial in trials))
-
-    @property
-    def _any_measured(self) -> bool:
-        return any(trial.values for trial in self.trials)
-
-    def _load(self, trials: Sequence[Trial], longest_s: float = math.inf) -> list[Trial]:
-        """Those of them that have loaded, all at once, since loading mostly keeps one core busy."""
-        ready = [(trial, self.make_ready(trial)) for trial in trials]
-        begun = heard_at = time.monotonic()
-        for trial, bundle in ready:
-            if not trial.failed:
-                self.loaded[trial.text] = self._contestant(trial, bundle)
-        for trial in trials:
-            try:
-                if not trial.failed:
-                    end_by = min(heard_at + self.hang_s, begun + longest_s, self._end)
-                    self.loaded[trial.text].wait_until_loaded(self.hang_s, end_by)
-                    heard_at = time.monotonic()
-            except FailedError as error:
-                self._put_out(trial, error)
-        loaded = [trial for trial in trials if trial.text in self.loaded]
-        took_s = time.monotonic() - begun
-        self.alone_s = self.alone_s or (took_s if loaded else 0.0)
-        for trial in trials:
-            trial.took_s = took_s / len(trials)
-            if trial not in loaded:
-                self.say(trial)
-        return loaded
-
-    def _contestant(self, trial: Trial, bundle: Path | None) -> Contestant:
-        spec = replace(trial.spec, trace_steps=0, budget=Budget(time_s=_TURN_S))
-        # torch is proved in no precision: whether it learns is checked.
-        brief = [] if spec.engine == "torch" and "precision" in spec.options else ["--brief"]
-        place = self.folder / str(len(list(self.folder.iterdir())))
-        flags = brief + ([str(bundle)] if bundle else [])
-        return Contestant(spec, place, flags, self.interrupt)
+        needed_s = self._loading_s(trials) + FEWEST_ROUNDS * self._turns_s([*trials, *others], thorough=thorough)
+        return time.monotonic() + needed_s <= self._end
 
     def _round(self, trials: Sequence[Trial]) -> list[Trial]:
         """A turn of each, and nobody is always the first. A round for which there is not time enough does not count."""
@@ -329,48 +218,13 @@ class SearchByTurns(Search):
             trial.values += [found[trial.text]] if trial.text in found else []
         return self._left(trials)
 
-    def _first_turn(self, trial: Trial, longest_s: float = math.inf) -> float | None:
-        begun = time.monotonic()
-        value = self._turn(trial, longest_s)
-        trial.took_s += time.monotonic() - begun
-        return value
-
     @property
     def _thorough(self) -> bool:
         """Whether turns are, by now."""
-        return len(self.rounds) >= _FEWEST_ROUNDS
-
-    def _turn(self, trial: Trial, longest_s: float = math.inf, *, thorough: bool = False) -> float | None:
-        """What a step takes; None if it has failed."""
-        contestant = self.loaded[trial.text]
-        try:
-            step_s = contestant.turn(self.hang_s, min(time.monotonic() + longest_s, self._end), thorough=thorough)
-            if contestant.disturbed:
-                self.disturbed.add(trial.text)
-            return step_s
-        except FailedError as error:
-            self._put_out(trial, error)
-            return None
-
-    def _put_out(self, trial: Trial, error: FailedError) -> None:
-        """It has failed; unless the time is over, which is no failure of what is known."""
-        self._close(trial)
-        if not trial.values or time.monotonic() < self._end:
-            trial.why, trial.failed = str(error), True
-
-    @property
-    def _end(self) -> float:
-        return self.started + _USED * self.limit_s
+        return len(self.rounds) >= FEWEST_ROUNDS
 
     def _fits(self, trials: Sequence[Trial]) -> bool:
-        return self.took_s + self._turns_s(trials, thorough=self._thorough) <= _USED * self.limit_s
-
-    def _turns_s(self, trials: Sequence[Trial], *, thorough: bool) -> float:
-        """Seconds that a turn of each will take: what its last such took, or at least takes."""
-        at_least_s = THOROUGH_MOMENTS * _TURN_S if thorough else _TURN_S
-        return sum(
-            self.lasted_s.get((trial.text, thorough), max(at_least_s, _SLOWER * trial.values[-1])) for trial in trials
-        )
+        return time.monotonic() + self._turns_s(trials, thorough=self._thorough) <= self._end
 
     def _behind(self, trials: Sequence[Trial]) -> dict[str, float]:
         """How many times the middle of them each takes; by the last turns, where there was no round of all."""
@@ -389,7 +243,7 @@ class SearchByTurns(Search):
         for trial in trials:
             ratios = self.rounds.ratios(trial.text, best.text)
             if trial in self.plain:
-                out = len(ratios) >= _FEWEST_ROUNDS
+                out = len(ratios) >= FEWEST_ROUNDS
             else:
                 bound = (1 + _DOUBT / max(1, len(shared))) * found[best.text]
                 out = found[trial.text] > bound or is_surely_above(ratios, AS_GOOD)
@@ -418,30 +272,3 @@ class SearchByTurns(Search):
         trial.why = _BY_CHANCE if trial in self.plain else self.worse
         self._close(trial)
         self.tell(f"{trial.text}: {trial.why} in {len(trial.values)} turn{'s' if len(trial.values) > 1 else ''}")
-
-    def _make_room(self) -> bool:
-        """Close the slowest until there is memory for another; False if that would end a comparison that has begun."""
-        able = sorted((trial for trial in self._left(self.trials) if trial.text in self.loaded), key=self.cost)
-        while not self._has_room():
-            if len(able) <= 2 and self.lasted_s:
-                return False
-            if len(able) < 2:
-                raise NoRoomError("there is not memory for two settings at once")
-            trial = able.pop()
-            trial.why = _NO_ROOM
-            self._close(trial)
-        return True
-
-    def _has_room(self) -> bool:
-        return not self.loaded or available_bytes() >= _ROOM * self._largest_bytes()
-
-    def _largest_bytes(self) -> int:
-        return max((contestant.resident_bytes() for contestant in self.loaded.values()), default=0)
-
-    def _left(self, trials: Sequence[Trial]) -> list[Trial]:
-        return [trial for trial in trials if trial.values and not trial.why]
-
-    def _close(self, trial: Trial) -> None:
-        contestant = self.loaded.pop(trial.text, None)
-        if contestant is not None:
-            contestant.close()

@@ -18,7 +18,8 @@ from ergometer.run.lowering import StoppedError
 from ergometer.run.prove import known_proof, proof_of
 from ergometer.run.search import Search, Tell, unproved
 from ergometer.run.search_by_runs import SearchByRuns
-from ergometer.run.search_by_turns import NoRoomError, SearchByTurns
+from ergometer.run.search_by_turns import SearchByTurns
+from ergometer.run.search_loaded import NoRoomError
 from ergometer.run.tuned import Trial, Tuned, place_of, recall, remember
 
 LIMIT_S = 60.0
